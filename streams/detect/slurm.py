@@ -11,9 +11,12 @@ from streams.detect.matching.pattern_family import PatternFamily
 from streams.model.entity import SLURM_JOB, JobRef
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
+from streams.model.signal import SignalState
 
 MAX_NODES = 256
 """Nodes taken from one line; a controller that lost its network names all of them."""
+
+_MAX_DOWN = 20_000
 
 _PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
 _RANGED = re2_patterns.compile(r"([^\[]*)\[([\d,-]+)\](.*)")
@@ -41,7 +44,30 @@ class Slurm(PatternFamily):
                 yield found
                 continue
             for node in islice(hosts_in(named), MAX_NODES):
-                yield found._replace(attributes=attributes, node=node)
+                one = found._replace(attributes=attributes, node=node)
+                if found.kind != SignalKind.NODE_NOT_READY:
+                    yield one
+                elif _is_news(one, stream):
+                    yield _of_a_pod(one) if line.pod is not None else one
+
+
+def _is_news(found: Finding, stream: Stream) -> bool:
+    """Whether a node was set down, or is back after it: when the controller starts, every node begins to respond.
+
+    Where lines of one host are spread over several partitions, another one may have seen it go, so every return counts.
+    """
+    down, key = stream.rule_state.table("slurm.down", _MAX_DOWN), (stream.cluster, found.node)
+    if found.state is SignalState.FIRING:
+        down[key] = (1,)
+        return True
+    return down.pop(key, None) is not None or stream.spread > 1
+
+
+def _of_a_pod(found: Finding) -> Finding:
+    """What a controller that runs in a pod says: its nodes may be pods too, of which the API server knows more."""
+    return found._replace(
+        kind=SignalKind.NODE_CONDITION, attributes={**found.attributes, "subtype": "slurm_down"}
+    )
 
 
 def hosts_in(hostlist: str) -> Iterator[str]:

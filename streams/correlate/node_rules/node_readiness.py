@@ -10,7 +10,8 @@ from typing import TypedDict
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
+from streams.correlate.state.allocations import is_by_slurm
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.node_work import expected_away, is_back_in_time
 from streams.correlate.state.place import Place, PlaceKind
@@ -20,10 +21,39 @@ from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
+_MISSED = "slurm_silent"
+_MISSED_BEFORE = timedelta(minutes=20)
+"""Slurm's controller sets a node down that long after it first missed it, at most (SlurmdTimeout, 300 s by default)."""
+_SLURM_LAG = timedelta(minutes=6)
+"""By how much that may be later than what a job says, where the first miss is not told: by that timeout and a ping."""
+
 
 def down_intervals(seen: Iterable[Sighting]) -> list[FiringInterval]:
-    """Each time that the node was not ready or died, blips and all."""
-    return firing_intervals(s for s in seen if s.kind == SignalKind.NODE_NOT_READY or is_death(s))
+    """Each time that the node was not ready or died, blips and all.
+
+    What Slurm's controller sets down it has missed for minutes: it was away since then. A miss alone is nothing.
+    """
+    seen = list(seen)
+    lines = [s for s in seen if s.kind == SignalKind.NODE_NOT_READY or is_death(s)]
+    missed = [s for s in seen if is_miss(s) and s.firing]
+    found = firing_intervals(lines)
+    if not missed or not found:
+        return found
+    backs = [None, *(i.end for i in found[:-1])]
+    went = [
+        (max(i.start - _MISSED_BEFORE, back or i.start - _MISSED_BEFORE), i.start)
+        for i, back in zip(found, backs, strict=True)
+        if is_by_slurm(i.sightings[0])
+    ]
+    first = (
+        min((s for s in missed if since < s.at < until), key=order, default=None) for since, until in went
+    )
+    return firing_intervals((*lines, *(s for s in first if s is not None)))
+
+
+def is_miss(s: Sighting) -> bool:
+    """Whether Slurm's controller missed the node once, which it may do without consequence."""
+    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == _MISSED
 
 
 def is_death(s: Sighting) -> bool:
@@ -57,9 +87,11 @@ def node_down(
             continue  # It was taken down and came back while somebody worked on it.
         expected = expected_away(row, session.start, may_take)
         gone = [s for s in session.sightings if s.kind == SignalKind.NODE_NOT_READY]
-        deaths = [s for s in session.sightings if s.kind != SignalKind.NODE_NOT_READY]
+        deaths = [s for s in session.sightings if is_death(s)]
         reason = next((s.text("reason") for s in gone if s.text("reason")), "")
-        state = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
+        by_slurm = bool(gone) and all(map(is_by_slurm, gone))
+        shown = "Slurm's controller no longer reaches it" if by_slurm else "the API server shows it NotReady"
+        state = "kubelet no longer answers" if "Unknown" in reason else shown
         why = f"{root.node}: {state}, and nothing else explains it"
         if deaths:
             signs = ", ".join(dict.fromkeys(families().says(s) for s in deaths))
@@ -75,22 +107,21 @@ def node_down(
         }
         if any(s.text("subtype") == "kernel_panic" for s in deaths):
             facts["panic"] = True
-        found.append(
-            Hypothesis(
-                place=Place(PlaceKind.NODE, root.node or ""),
-                root=root,
-                family=IncidentFamily.NODE_DOWN,
-                **session.times(),
-                certainty=_certainty(bool(gone), deaths),
-                **(_Brevity() if flaps or deaths else _brevity(session, lasting, config)),
-                ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
-                rule="node gone",
-                why=why,
-                causes=session.sightings,
-                facts=facts,
-                expected=expected,
-            )
+        hypothesis = Hypothesis(
+            place=Place(PlaceKind.NODE, root.node or ""),
+            root=root,
+            family=IncidentFamily.NODE_DOWN,
+            **session.times(),
+            certainty=_certainty(bool(gone), deaths),
+            **(_Brevity() if flaps or deaths else _brevity(session, lasting, config)),
+            ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
+            rule="node gone",
+            why=why,
+            causes=session.sightings,
+            facts=facts,
+            expected=expected,
         )
+        found.append(replace(hypothesis, lag=_SLURM_LAG) if by_slurm else hypothesis)
     return found
 
 

@@ -18,7 +18,7 @@ from streams.inventory.hostlists import hosts
 from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
-from streams.model.kinds import WorkloadClass
+from streams.model.kinds import SignalKind, WorkloadClass
 
 MAX_JOBS = 4_000
 """Jobs with an allocation that are known at one time; a log can name any number."""
@@ -44,6 +44,11 @@ class Allocation(NamedTuple):
 def is_slurm(pod: PodRef | None) -> bool:
     """Whether a "pod" is a job's output as shippers name it, which is the same on all of the job's nodes."""
     return pod is not None and pod.namespace == SLURM
+
+
+def is_by_slurm(seen: Sighting) -> bool:
+    """Whether it is what Slurm's controller says of a node's readiness, which counts where no Kubernetes object describes it."""
+    return seen.kind == SignalKind.NODE_NOT_READY and seen.attributes.get("source") == SLURM
 
 
 def on_its_node(seen: Sighting) -> Sighting:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import (
     MAX_JOBS,
+    is_by_slurm,
     nodes_of,
     processes_on,
     pruned,
@@ -102,6 +103,8 @@ class FactRows:
     def _node(self, fact: NodeFact) -> Touched:
         self._topology.unlisted.names["node"].discard(fact.name)
         row = self._state.nodes.get(fact.name, NodeRow())
+        if row.fact is None and row.seen:  # from now on the API server says whether it is ready
+            row = replace(row, seen={key: seen for key, seen in row.seen.items() if not is_by_slurm(seen[0])})
         # Ports that InfiniBand's managers call by the node's own name are its ports from now on.
         ports = self._topology.reported_ports(fact.name) if row.fact is None else set()
         leafs: set[str] = set()

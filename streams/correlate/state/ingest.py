@@ -9,7 +9,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
-from streams.correlate.state.allocations import is_slurm, on_its_node
+from streams.correlate.state.allocations import is_by_slurm, is_slurm, on_its_node
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
@@ -97,6 +97,7 @@ class Ingest:
             self._in_pod(entity.pod, seen, touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
             touched |= self._facts.allocation(entity.job, seen)
+            self._rename(self._topology.name_placed(entity.job), touched)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", _cable(seen))
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
@@ -113,6 +114,8 @@ class Ingest:
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("node", node, self._state.nodes):
             return
+        if is_by_slurm(seen) and (row := self._state.nodes.get(node)) is not None and row.fact is not None:
+            return  # Kubernetes knows better: there Slurm's daemon may be a pod that restarts.
         if self._state.nodes.see(node, _node_group(seen), seen):
             touched.nodes.add(node)
             # Only now that it is kept: a name never heard before may make another one ambiguous, and then what is kept under
@@ -250,6 +253,8 @@ def _node_group(seen: Sighting) -> str:
 
     So what must not push one another out is told apart: devices, codes, queues, storage systems, ranks and their process groups.
     """
+    if is_by_slurm(seen):
+        return f"node.not_ready|{seen.firing}|slurm"
     if seen.kind == SignalKind.NODE_NOT_READY:
         return f"node.not_ready|{seen.firing}"  # the same group as `FactRows` keeps a fact's readiness in
     rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")

@@ -6,7 +6,7 @@ training jobs have placements. Of others no more is known than that they stood t
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from streams.correlate.state.rows import ObservedRank, PodRow
 from streams.correlate.state.store import State
-from streams.model.entity import JobRef
+from streams.model.entity import SLURM, JobRef
 from streams.model.facts import PodFact
 
 _OUTCOMES = {"Succeeded": True, "Failed": False}
@@ -118,6 +118,8 @@ class Placements:
         self._others_on: dict[str, set[str]] = defaultdict(set)
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
+        self._slurm: Counter[str] = Counter()
+        """Nodes with processes of jobs that no object describes, and how many."""
         self._stays: dict[str, tuple[Placement, ...]] = {}
         """By job: a cache of `placements_of`, dropped when one of its pods changes."""
         for name, row in state.pods.items():
@@ -141,6 +143,12 @@ class Placements:
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
+        if pod.startswith(f"{SLURM}/"):
+            self._slurm.update(p.node for p in after)
+            for placement in before:
+                self._slurm[placement.node] -= 1
+                if not self._slurm[placement.node]:
+                    del self._slurm[placement.node]
         both = (*before, *after)
         for placement in both:
             self._stays.pop(placement.job.key, None)
@@ -158,6 +166,11 @@ class Placements:
         for stay in after:
             self._others_on[stay.node].add(pod)
         return {node for node, _, _ in old ^ new}
+
+    @property
+    def nodes_of_slurm(self) -> int:
+        """How many nodes Slurm is known to have given to jobs."""
+        return len(self._slurm)
 
     def has_ended(self, pod: str) -> bool:
         """Whether any pod of that name is over."""

@@ -76,6 +76,10 @@ class ReportedNames:
             keys |= self._record(node, place)
         return keys
 
+    def placed(self, node: str, pod: str) -> set[str]:
+        """Record that a scheduler calls a host so on which a pod stands, as with `record`: lines may only know its long name."""
+        return self._record(node, ("pod", pod)) if node not in self._hosts else set()
+
     def _record(self, reported: str, place: RowName) -> set[str]:
         new = reported not in self._places
         self._places[reported].add(place)

@@ -111,6 +111,8 @@ class Retention:
             if place not in called:
                 seen = self._state.seen_at(*place)
                 called[place] = {s.said for s in seen} | {s.entity.node for s in seen}
+                if place[0] == "pod" and (pod := self._state.pods.get(place[1])) is not None:
+                    called[place] |= {t.fact.node for t in pod.tenancies}
             if reported not in called[place]:
                 keys |= self._topology.names.forget(reported, place)
         return keys

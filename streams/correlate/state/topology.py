@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
+from streams.correlate.state.allocations import nodes_of, processes_on
 from streams.correlate.state.host_names import HostNames
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.placement import Placements
-from streams.correlate.state.pod_jobs import PodJobs
+from streams.correlate.state.pod_jobs import PodJobs, job_ref
 from streams.correlate.state.renamed_hosts import ReportedNames
+from streams.correlate.state.rows import JobRow
 from streams.correlate.state.store import State
+from streams.model.entity import SLURM, JobRef
 from streams.model.facts import LinkFact, NodeFact
 
 MAX_UNLISTED = 5000
@@ -83,10 +86,22 @@ class Topology:
             for name in store.reporting:
                 for s in (s for group in store[name].seen.values() for s in group):
                     self.names.record(s, (store.kind, name))
+        for key, job in self._state.jobs.items():
+            if job.was_placed:
+                self.name_placed(job_ref(key))
         for name, port in self._state.ports.items():
             self.relink(name, None, port.link)
             if port.seen:
                 self.add_reported(name)
+
+    def name_placed(self, job: JobRef) -> set[str]:
+        """Record what Slurm calls the hosts of a job. Returns the keys of `hosts` whose meaning that changes."""
+        row = self._state.jobs.get(job.key, JobRow())
+        return {
+            key
+            for node in nodes_of(row)
+            for key in self.names.placed(node, f"{SLURM}/{processes_on(job.name, node)}")
+        }
 
     def ports_of(self, node: str) -> list[str]:
         """Switch ports with this node at their end, sorted."""
@@ -138,8 +153,9 @@ class Topology:
         return found
 
     def nodes_known(self) -> int:
-        """How many nodes there are, as far as the inventory tells."""
-        return len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
+        """How many nodes there are, as far as the inventory tells; without one, those that Slurm gave to jobs."""
+        listed = len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
+        return max(listed, self.placements.nodes_of_slurm)
 
     def counts(self) -> tuple[int, int, int]:
         """How many nodes there are, how many are shown NotReady, and a version of what they share: tells cheaply of a change."""

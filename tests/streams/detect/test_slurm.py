@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import orjson
 import pytest
 
 from streams.detect.matching.log_patterns import load_sheet
@@ -77,3 +78,26 @@ def test_a_message_of_the_controller_says_the_same_however_it_is_logged(body: st
 )
 def test_what_people_write_of_an_allocation_is_none(text: str) -> None:
     assert not signals(text)
+
+
+def states(*lines: str) -> list[tuple[str | None, str, str]]:
+    return [(s.entity.node, s.kind, s.state) for s in signals("\n".join(lines))]
+
+
+def test_a_node_is_back_only_after_it_was_down() -> None:
+    up = "[2026-11-21T07:18:13.101] Node {} now responding"
+    assert not states(*(up.format(f"gpu-{i}") for i in range(3)))
+    assert states(DOWN.format("gpu-[1-2]"), up.format("gpu-2"), up.format("gpu-2"), up.format("gpu-1")) == [
+        ("gpu-1", "node.not_ready", "firing"),
+        ("gpu-2", "node.not_ready", "firing"),
+        ("gpu-2", "node.not_ready", "cleared"),
+        ("gpu-1", "node.not_ready", "cleared"),
+    ]
+
+
+def test_the_nodes_of_a_controller_in_a_pod_may_be_pods_and_are_left_to_kubernetes() -> None:
+    pod = {"pod_name": "slurm-controller-0", "namespace_name": "slurm", "host": "k8s-1"}
+    found = signals(
+        orjson.dumps({"@timestamp": 1795245200.5, "log": DOWN.format("worker-1"), "kubernetes": pod})
+    )
+    assert [(s.kind, s.entity.node) for s in found] == [("node.condition", "worker-1")]
