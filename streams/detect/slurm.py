@@ -8,7 +8,7 @@ from itertools import islice
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
-from streams.model.entity import SLURM_JOB, JobRef
+from streams.model.entity import SLURM, SLURM_JOB, JobRef
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import SignalState
@@ -35,7 +35,7 @@ class Slurm(PatternFamily):
             attributes = dict(found.attributes)
             if found.kind == SignalKind.JOB_ALLOCATION:
                 name = attributes.pop("job", None)
-                if name is not None:
+                if name is not None and not _is_printed_by_a_pod(line):
                     job = JobRef(SLURM_JOB, "", str(name))
                     yield found._replace(attributes=attributes, job=job, node=None)
                 continue
@@ -49,6 +49,11 @@ class Slurm(PatternFamily):
                     yield one
                 elif _is_news(one, stream):
                     yield _of_a_pod(one) if line.pod is not None else one
+
+
+def _is_printed_by_a_pod(line: LogLine) -> bool:
+    """Whether a step's own words (`*** STEP 4242.0 ON …`) are in the log of a pod: no job there is Slurm's alone."""
+    return line.pod is not None and line.pod.namespace != SLURM and " *** " in line.text
 
 
 def _is_news(found: Finding, stream: Stream) -> bool:

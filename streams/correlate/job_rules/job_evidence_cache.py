@@ -101,6 +101,8 @@ class JobEvidenceCache:
         ]
         if not killed:
             return found
+        if job.startswith(f"{SLURM_JOB}/"):
+            return found + [s for node, s in killed if _was_killed_in_slurm(job, node, s, found)]
         told = [s.at for s in found] + [r.sighting.fault_at for r in self.reports(job, nodes)]
         return found + [s for node, s in killed if self._was_killed(job, node, s, told)]
 
@@ -114,8 +116,7 @@ class JobEvidenceCache:
         if uid := seen.text("pod_uid"):
             there = self._placements.on_node(node, seen.at, seen.at)
             return any(p.job.key == job and p.uid == uid for p in there)
-        # Of Slurm's jobs only gangs are followed: who else has a step there is not known.
-        if job.startswith(f"{SLURM_JOB}/") or not self._is_alone(job, node, seen.at, seen.at):
+        if not self._is_alone(job, node, seen.at, seen.at):
             return False
         there = self._placements.on_node(node, seen.at, seen.at)
         ends = [p.end for p in there if p.end is not None and p.succeeded is False]
@@ -256,6 +257,24 @@ class JobEvidenceCache:
         if kept is None or kept.row is not row:
             kept = self._nodes[name] = _sorted_out(row)
         return kept
+
+
+def _was_killed_in_slurm(job: str, node: str, seen: Sighting, failed: Sequence[Sighting]) -> bool:
+    """Whether a process that the kernel killed was this job's: its cgroup tells, else what the job's launcher says of that node.
+
+    Only gangs are followed: who else has a step there is not known.
+    """
+    if number := seen.text("slurm_job"):
+        return job == f"{SLURM_JOB}//{number}"
+    return any(
+        s.entity.node == node and abs(s.at - seen.at) <= _FELT_WITHIN and _tells_of_a_kill(s) for s in failed
+    )
+
+
+def _tells_of_a_kill(seen: Sighting) -> bool:
+    return (
+        seen.text("exitcode") in ("-9", "137") or seen.text("signal") == "9" or seen.text("subtype") == "oom"
+    )
 
 
 def _with_uid(seen: Sighting, row: PodRow) -> PodRef | None:

@@ -27,6 +27,7 @@ MAX_NODES = 2_048
 KEPT = timedelta(days=15)
 """An allocation of which nothing was said for so long is over: its end was lost."""
 
+_PHASES = {True: "Succeeded", False: "Failed", None: "Unknown"}
 _ASKED_BEFORE = timedelta(minutes=5)
 """What ends a job is asked for at most so long before: Slurm kills what does not leave by itself."""
 
@@ -39,6 +40,8 @@ class Allocation(NamedTuple):
     nodes: tuple[str, ...]
     per_node: int | None
     removed_at: datetime | None
+    well: bool | None
+    """Whether it ended well, as far as that is told."""
 
 
 def is_slurm(pod: PodRef | None) -> bool:
@@ -49,6 +52,12 @@ def is_slurm(pod: PodRef | None) -> bool:
 def is_by_slurm(seen: Sighting) -> bool:
     """Whether it is what Slurm's controller says of a node's readiness, which counts where no Kubernetes object describes it."""
     return seen.kind == SignalKind.NODE_NOT_READY and seen.attributes.get("source") == SLURM
+
+
+def job_lost(seen: Sighting) -> JobRef | None:
+    """The job that ended with a node, where Slurm's controller says so of one."""
+    lost = seen.kind == SignalKind.NODE_CONDITION and seen.text("subtype") == "slurm_job_lost"
+    return JobRef(SLURM_JOB, "", seen.text("job_id")) if lost and seen.text("job_id") else None
 
 
 def on_its_node(seen: Sighting) -> Sighting:
@@ -79,9 +88,24 @@ def with_statement(row: JobRow, seen: Sighting) -> JobRow:
         named = _hosts_in(seen.text("hosts"))
         if not named or (len(named) == 1 and not seen.number("gpus")):
             return row
+    elif (well := _ended_well(seen)) is not None:
+        row = replace(row, outcomes=tuple(sorted({*(row.outcomes or ()), (seen.at, well)})[-MAX_WORK:]))
     statements = outermost({*(row.allocations or ()), (seen.at, named)})[-MAX_WORK:]
     per_node = max(filter(None, (row.gpus_per_node, seen.number("gpus"))), default=None)
     return replace(row, allocations=statements, gpus_per_node=per_node)
+
+
+_BADLY = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "OOM", "BOOT_FAIL"})
+
+
+def _ended_well(seen: Sighting) -> bool | None:
+    """How a job ended; None where the line does not tell, or somebody asked for its end."""
+    if job_lost(seen) is not None:
+        return False
+    status, state = seen.number("status"), seen.text("state") or seen.text("state2")
+    if status == 0 or state == "COMPLETED":
+        return True
+    return False if status or seen.number("signal") or state in _BADLY else None
 
 
 def _hosts_in(text: str) -> tuple[str, ...]:
@@ -106,7 +130,12 @@ def allocations_of(row: JobRow) -> Iterator[Allocation]:
                 for at in row.asked or ()
                 if start <= at and (end is None or end - _ASKED_BEFORE <= at <= end)
             )
-            yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None))
+            later = next((at for at, there in runs if there and at > start), None)
+            outcomes = [
+                well for at, well in row.outcomes or () if start <= at and (later is None or at < later)
+            ]
+            well = all(outcomes) if outcomes and end is not None else None
+            yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None), well)
 
 
 def nodes_of(row: JobRow) -> set[str]:
@@ -128,7 +157,7 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
                 one.start,
                 node=node,
                 job=job,
-                phase="Running" if one.end is None else "Succeeded",
+                phase="Running" if one.end is None else _PHASES[one.well],
                 gpus=one.per_node or 0,
                 ranks=one.per_node,
                 position=position,
@@ -146,13 +175,18 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
 def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     """The row without what ended before `cut`, and without an allocation of which nothing is heard any more."""
     if row.allocations and row.allocations[-1][0] < now - KEPT:
-        return replace(row, allocations=None, asked=None)
+        return replace(row, allocations=None, asked=None, outcomes=None)
     if not row.allocations:
-        return replace(row, asked=tuple(at for at in row.asked or () if at >= cut) or None)
+        asked = tuple(at for at in row.asked or () if at >= cut)
+        outcomes = tuple(o for o in row.outcomes or () if o[0] >= cut)
+        return replace(row, asked=asked or None, outcomes=outcomes or None)
     last_end = max((at for at, nodes in row.allocations if not nodes and at < cut), default=None)
     if last_end is None:
         return row
     left = tuple((at, nodes) for at, nodes in row.allocations if at > last_end)
     return replace(
-        row, allocations=left or None, asked=tuple(at for at in row.asked or () if at > last_end) or None
+        row,
+        allocations=left or None,
+        asked=tuple(at for at in row.asked or () if at > last_end) or None,
+        outcomes=tuple(o for o in row.outcomes or () if o[0] > last_end) or None,
     )

@@ -9,7 +9,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
-from streams.correlate.state.allocations import is_by_slurm, is_slurm, on_its_node
+from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
@@ -110,6 +110,8 @@ class Ingest:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
+            if (lost := job_lost(seen)) is not None:
+                touched |= self._facts.allocation(lost, seen)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("node", node, self._state.nodes):

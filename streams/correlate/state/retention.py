@@ -62,7 +62,9 @@ class Retention:
         touched |= self._facts.forget_heard(now)
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
-        for name in [n for n, job in self._state.jobs.items() if job.allocations or job.asked]:
+        for name in [
+            n for n, job in self._state.jobs.items() if job.allocations or job.asked or job.outcomes
+        ]:
             if name not in open_jobs:
                 touched |= self._facts.forget_allocations(job_ref(name), cut, now)
         for name, job in list(self._state.jobs.items()):
@@ -74,6 +76,7 @@ class Retention:
                 else not (
                     job.allocations
                     or job.asked
+                    or job.outcomes
                     or self._topology.placements.names_of(name)
                     or self._topology.pod_jobs.unplaced(name)
                 )

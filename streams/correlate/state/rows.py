@@ -106,6 +106,8 @@ class JobRow:
     """Of a job without an object: when its nodes were told of, and which; none when it ended. The latest few."""
     asked: tuple[datetime, ...] | None = None
     """When somebody asked for the end of such a job, or its time was up; the latest few."""
+    outcomes: tuple[tuple[datetime, bool], ...] | None = None
+    """When such a job was said to have ended, and whether well; the latest few."""
     gpus_per_node: int | None = None
     """What such a job was given on each of its nodes, where that is told."""
 

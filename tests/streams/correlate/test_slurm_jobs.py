@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from streams.correlate.state.allocations import KEPT, MAX_JOBS, MAX_NODES
+from streams.correlate.sightings import sighting
+from streams.correlate.state.allocations import KEPT, MAX_JOBS, MAX_NODES, allocations_of, with_statement
+from streams.correlate.state.rows import JobRow
 from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
+from streams.model.incident import IncidentState
 from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.world import CLUSTER, World, _signal, at, xid
 
@@ -17,10 +20,16 @@ ALL = "cn[001-004]"
 
 
 def says(
-    subtype: str, seconds: float, hosts: str = "", *, number: str = "4242", gpus: int | None = None
+    subtype: str,
+    seconds: float,
+    hosts: str = "",
+    *,
+    number: str = "4242",
+    gpus: int | None = None,
+    **more: Attribute,
 ) -> Signal:
     place = Entity(CLUSTER, job=JobRef(SLURM_JOB, "", number))
-    attributes: dict[str, Attribute] = {"subtype": subtype, **({"hosts": hosts} if hosts else {})}
+    attributes: dict[str, Attribute] = {"subtype": subtype, **({"hosts": hosts} if hosts else {}), **more}
     if gpus:
         attributes["gpus"] = gpus
     return _signal("job.allocation", place, seconds, attributes, severity=Severity.INFO)
@@ -146,3 +155,78 @@ def test_a_list_without_end_is_no_allocation() -> None:
     world = told([says("running", 0, f"cn[1-{MAX_NODES + 1}]"), says("running", 1, "cn[1-")], until=60)
     assert not [key for key in world.rows if key.startswith("pod/")]
     assert world.now == at(60)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_job_is_found_where_all_lines_call_its_nodes_by_their_long_names(late: bool) -> None:
+    story = [says("running", 0, ALL), xid("cn002.hpc.example", 79, 600)]
+    incident = told(story[::-1] if late else story).only()
+    assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn002", ["4242"])
+
+
+def test_long_names_mean_the_same_nodes_after_a_restart() -> None:
+    world = World()
+    world.see(says("running", 0, ALL))
+    world.restart()
+    world.see(xid("cn002.hpc.example", 79, 600))
+    assert [j.name for j in world.only().jobs] == ["4242"]
+
+
+def test_one_short_name_with_two_domains_is_no_node_of_a_job() -> None:
+    world = told([says("running", 0, ALL), xid("cn002.a.example", 79, 600), xid("cn002.b.example", 79, 601)])
+    assert not any(i.jobs for i in world.incidents() if i.state is not IncidentState.RESOLVED)
+
+
+def killed(node: str, seconds: float, **more: Attribute) -> Signal:
+    return _signal(
+        "node.memory", Entity(CLUSTER, node=node), seconds, {"subtype": "oom", "process": "python3", **more}
+    )
+
+
+@pytest.mark.parametrize(("number", "is_its_own"), [("4242", True), ("4243", False)])
+def test_a_process_that_the_kernel_killed_is_the_jobs_whose_cgroup_it_names(
+    number: str, is_its_own: bool
+) -> None:
+    world = told([says("running", 0, ALL), killed("cn002", 600, slurm_job=number)], until=900)
+    assert [j.name for i in world.incidents() for j in i.jobs] == (["4242"] if is_its_own else [])
+
+
+@pytest.mark.parametrize(("host", "is_its_own"), [("cn002", True), ("cn003", False)])
+def test_without_a_cgroup_it_is_the_jobs_that_says_so_of_that_node(host: str, is_its_own: bool) -> None:
+    failed = _signal(
+        "job.failed",
+        Entity(CLUSTER, node=host, pod=PodRef(SLURM, "4242")),
+        602,
+        {"subtype": "process_exit", "exitcode": -9},
+    )
+    world = told([says("running", 0, ALL), killed("cn002", 600), failed], until=900)
+    assert bool(world.incidents()) is is_its_own
+
+
+@pytest.mark.parametrize(
+    ("end", "well"),
+    [
+        (says("ended", 600, status=0), True),
+        (says("ended", 600, status=1), False),
+        (says("ended", 600, signal=9), False),
+        (says("ended", 600, state="NODE_FAIL"), False),
+        (says("ended", 600, state="CANCELLED"), None),
+        (says("ended", 600), None),
+    ],
+)
+def test_it_is_known_whether_a_job_ended_well(end: Signal, well: bool | None) -> None:
+    story = [says("running", 0, ALL), end, says("ended", 600.1), says("running", 900, ALL)]
+    for seed in range(6):
+        row = JobRow()
+        for one in random.Random(seed).sample(story, len(story)):
+            seen = sighting(one)
+            assert seen is not None
+            row = with_statement(row, seen)
+        assert [one.well for one in allocations_of(row)] == [well, None]
+
+
+def test_a_job_ends_on_its_nodes_when_one_of_them_is_lost() -> None:
+    lost = _signal(
+        "node.condition", Entity(CLUSTER, node="cn001"), 600, {"subtype": "slurm_job_lost", "job_id": 4242}
+    )
+    assert not told([says("running", 0, ALL), lost, xid("cn002", 79, 1200)]).only().jobs
