@@ -10,7 +10,7 @@ from sandbox.simulation.output import seconds
 from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import GPUS, Node
 from sandbox.simulation.wait_for import Wait, standstill
-from sandbox.simulation.workload import Job
+from sandbox.simulation.workload import SLURM, Job
 
 POLL_S = 1.0
 """The watchdog checks its work about once a second."""
@@ -96,19 +96,27 @@ def teardown(sim: Simulation, job: Job, at: datetime, *, spared: Iterable[int] =
 
 
 def restart_job(
-    sim: Simulation, job: Job, at: datetime, avoid: Iterable[Node] = (), *, stalled: datetime | None = None
+    sim: Simulation,
+    job: Job,
+    at: datetime,
+    avoid: Iterable[Node] = (),
+    *,
+    stalled: datetime | None = None,
+    by_hand: bool = False,
 ) -> datetime:
     """The controller deletes the job's pods and starts it again once its bad nodes are cordoned. Returns when.
 
-    `stalled` is since when it has made no progress: it logs no iteration after that.
+    `stalled` is since when it has made no progress: it logs no iteration after that. `by_hand` moves one that still runs.
     """
+    if job.kind == SLURM and by_hand:
+        sim.slurmctld(at - seconds(1), f"_slurm_rpc_requeue: JobId={job.number} by uid 0")
     if job.kind == "PyTorchJob":
         text = f"PyTorchJob {job.name} is restarting because {len(job.pods)} Worker replica(s) failed."
         sim.event(
             at, "PyTorchJob", job.name, "PyTorchJobRestarting", text,
             namespace=job.namespace, component="pytorchjob-controller",
         )  # fmt: skip
-    sim.stop(job, at, stalled=stalled)
+    sim.stop(job, at, stalled=stalled, exit_code=143 if by_hand else 134)
     back = at + seconds(sim.rng.uniform(60, 200))
     cordons = [sim.cordon_and_replace(node, at) for node in avoid]
     back = max([back, *(cordoned_at + seconds(20) for cordoned_at in cordons)])

@@ -213,7 +213,7 @@ def _flapping(sim: Simulation, place: FaultPlace, job: Job, at: datetime) -> dat
     for _ in range(sim.rng.randrange(4, 8)):
         _xid(sim, place, at, 74, driver_logs.nvlink_error(7, 0x10000))
         at += seconds(sim.rng.uniform(60, 400))
-    return restart_job(sim, job, at + timedelta(minutes=2), [place.node])
+    return restart_job(sim, job, at + timedelta(minutes=2), [place.node], by_hand=True)
 
 
 def _repeat(sim: Simulation, at: datetime) -> bool:

@@ -52,7 +52,7 @@ def _host(
             return hang(sim, job, at + seconds(5), place.ranks, avoid=[place.node])
         if ends == "crash":
             return crash(sim, job, at + seconds(2), place.rank, None, exit_code=-7, avoid=[place.node])
-        return restart_job(sim, job, at + timedelta(minutes=4), [place.node])
+        return restart_job(sim, job, at + timedelta(minutes=4), [place.node], by_hand=True)
 
     return on_busy_gpu(kind, "host_fault", play, accepted=accepted)
 

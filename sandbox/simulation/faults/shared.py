@@ -36,7 +36,7 @@ def labels(node: Node, gpu: int, job: Job | None) -> dict[str, str]:
     }
     if job is not None and node in job.nodes:
         pod = job.pods[job.nodes.index(node)]
-        found |= {"pod": pod.name, "namespace": pod.namespace}
+        found |= {"hpc_job": job.number} if pod.slurm else {"pod": pod.name, "namespace": pod.namespace}
     return found
 
 

@@ -109,11 +109,14 @@ def _host_oom(sim: Simulation, job: Job, at: datetime) -> datetime:
     pod = sim.rng.choice(job.pods)
     rank = sim.rng.choice(list(pod.ranks))
     pid = pod.pid(rank)
+    cgroups = f"cpuset=cri-containerd,oom_memcg=/kubepods.slice/kubepods-pod{pod.uid}"
+    if pod.slurm is not None:
+        cgroup = f"/system.slice/slurmstepd.scope/job_{pod.slurm['job_id']}"
+        cgroups = f"cpuset=user,oom_memcg={cgroup},task_memcg={cgroup}/step_0/user/task_{pod.slurm['task']}"
     sim.kernel(
         pod.node, at,
         "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=999",
-        "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=cri-containerd,"
-        f"oom_memcg=/kubepods.slice/kubepods-pod{pod.uid},task=python3,pid={pid},uid=0",
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),{cgroups},task=python3,pid={pid},uid=0",
         f"Memory cgroup out of memory: Killed process {pid} (python3) total-vm:412345678kB, anon-rss:212345678kB, "
         "file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:512kB oom_score_adj:999",
         vital=True,

@@ -112,8 +112,9 @@ def owner_of(labels: Mapping[str, str]) -> Owner | None:
     """
     for pod_label, namespace_label in _PODS:
         if pod_label in labels:
-            pod = labels[pod_label]
-            return _owner(labels.get(namespace_label, ""), pod) if pod and "exporter" not in pod else None
+            if not (pod := labels[pod_label]):
+                break
+            return _owner(labels.get(namespace_label, ""), pod) if "exporter" not in pod else None
     job = labels.get("hpc_job")
     return Owner("hpc", job, _number(job)) if job else None
 
