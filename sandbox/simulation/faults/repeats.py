@@ -89,7 +89,7 @@ def _start(sim: Simulation, at: datetime) -> bool:
         node, at - seconds(20), "nv-fabricmanager[1311]",
         "detected unrecoverable NVSwitch error, fabric manager is exiting", vital=True,
     )  # fmt: skip
-    moment = restart_job(sim, job, at)
+    moment = restart_job(sim, job, at, by_hand=True)
     for turn in range(CRASHES):
         ended = _fails_to_start(sim, job, moment + seconds(40), rank)
         moment = restart_job(sim, job, ended, [node] if turn == CRASHES - 1 else (), stalled=at)
