@@ -36,7 +36,12 @@ from streams.correlate.job_rules.first_failures import (
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
-from streams.correlate.job_rules.rank_assignment import gpus_of, numbered, where_ranks_stand
+from streams.correlate.job_rules.rank_assignment import (
+    gpus_of,
+    numbered,
+    where_ranks_stand,
+    without_group_ranks,
+)
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
 from streams.correlate.policy.config import Config
@@ -243,14 +248,18 @@ def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
 
 def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
     """What the ranks' reports say about a hang."""
-    numbers = numbered(placed_at(evidence.placements, episode.start, config), episode.reports)
+    there = placed_at(evidence.placements, episode.start, config)
+    episode = replace(episode, reports=without_group_ranks(there, episode.reports))
+    numbers = numbered(there, episode.reports)
     placements = numbers.placements
     episode = replace(episode, reports=where_ranks_stand(placements, episode.reports))
     addressed = any(
         t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
     )
     finding = find_culprit(episode, placements, evidence.addresses(placements) if addressed else NO_ADDRESSES)
-    if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
+    if numbers.is_guess:
+        finding = replace(finding, complete=False)
+    if (numbers.conflicts or numbers.is_guess) and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
     if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
         finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")

@@ -24,21 +24,25 @@ _USUAL = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The placements with their ranks, and where sources contradict each other: node and what is told."""
+    """The placements with their ranks, and where sources contradict each other: node and what is told.
+
+    `is_guess` where nothing tells yet how many ranks a node holds.
+    """
 
     placements: list[Placement]
     conflicts: tuple[tuple[str, str], ...] = ()
+    is_guess: bool = False
 
 
 def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> Numbered:
     """Give ranks to the placements of one job that stood at the same time."""
     reports = tuple(reports)
-    placements = _by_node_list(placements, reports)
+    placements, is_guess = _by_node_list(placements, reports)
     world = sum(p.expected for p in placements)
     conflicts = [(p.node, text) for p in placements if p.ranks and (text := _conflict(p, world)) is not None]
     lacking = [p for p in placements if not p.ranks]
     if not lacking or len({p.expected for p in placements}) != 1:
-        return Numbered(list(placements), tuple(conflicts))
+        return Numbered(list(placements), tuple(conflicts), is_guess)
     size = lacking[0].expected
     tags: dict[str | None, set[int]] = defaultdict(set)
     for one in reports:
@@ -64,7 +68,34 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
             for p in placements
         ],
         tuple(conflicts),
+        is_guess,
     )
+
+
+def without_group_ranks(
+    placements: Sequence[Placement], reports: Sequence[RankReport]
+) -> tuple[RankReport, ...]:
+    """Reports without the ranks that cannot be global, where only a node list tells of ranks.
+
+    A rank stands on one node. What lines of two nodes call by one number, without a process group, is its place in some group.
+    """
+    if not placements or placements[0].position is None or any(p.ranks for p in placements):
+        return tuple(reports)
+    tellers: dict[object, set[str | None]] = defaultdict(set)
+    for one in reports:
+        if _is_bare(one):
+            tellers[one.rank].add(one.pod)
+    if all(len(pods) == 1 for pods in tellers.values()):
+        return tuple(reports)
+    return tuple(
+        replace(one, rank=f"{one.pod or one.node}#{one.rank}") if _is_bare(one) else one for one in reports
+    )
+
+
+def _is_bare(report: RankReport) -> bool:
+    """Whether it names its rank and no process group."""
+    seen = report.sighting
+    return isinstance(report.rank, int) and not seen.text("pg") and seen.number("pg_rank") is None
 
 
 def where_ranks_stand(
@@ -98,18 +129,21 @@ def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[in
     return found
 
 
-def _by_node_list(placements: Sequence[Placement], reports: Sequence[RankReport]) -> Sequence[Placement]:
+def _by_node_list(
+    placements: Sequence[Placement], reports: Sequence[RankReport]
+) -> tuple[Sequence[Placement], bool]:
     """Placements known only by their place in the job's node list, with ranks, where the reports allow one number a node.
 
     Ranks are handed out in the list's order, as many on each node (srun, --distribution=block): the ranks that a node tells must
     all lie in its block. Where one host ships those of all nodes, it ships the whole job's output; then the highest rank
-    tells how many there are.
+    tells how many there are. While several numbers are possible it is a guess, of the least that is usual: the few ranks that
+    report first are not all there are.
     """
     if not placements or placements[0].position is None:
-        return placements
+        return placements, False
     at = {p.pod: p.position for p in placements if p.position is not None and not p.ranks}
     if len(at) != len(placements) or sorted(at.values()) != list(range(len(at))):
-        return placements
+        return placements, False
     ranks = [(at.get(r.pod or "", -1), r.rank) for r in reports if isinstance(r.rank, int)]
     told = {(place, rank) for place, rank in ranks if place >= 0} or set(ranks)
     told |= {(at[p.pod], t.rank) for p in placements for t in p.observed}
@@ -120,12 +154,15 @@ def _by_node_list(placements: Sequence[Placement], reports: Sequence[RankReport]
     if not fitting and len({place for place, _ in told}) == 1:
         highest = max(rank for _, rank in told)
         fitting = [n for n in given or _USUAL if highest + 1 == len(at) * n]
-    if len(fitting) != 1 or not told:
-        return placements
-    size = fitting[0]
-    return [
+    if not told or not fitting:
+        return placements, not given
+    world = max((t.nranks for p in placements for t in p.observed), default=0)
+    sizes = [n for n in fitting if n * len(at) == world] or fitting
+    size = next((n for n in sizes if n in _USUAL), sizes[0])
+    ranked = [
         replace(p, ranks=range(at[p.pod] * size, (at[p.pod] + 1) * size), expected=size) for p in placements
     ]
+    return ranked, len(sizes) > 1
 
 
 def _block(ranks: set[int], size: int, world: int) -> int | None:

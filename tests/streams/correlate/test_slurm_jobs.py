@@ -230,3 +230,39 @@ def test_a_job_ends_on_its_nodes_when_one_of_them_is_lost() -> None:
         "node.condition", Entity(CLUSTER, node="cn001"), 600, {"subtype": "slurm_job_lost", "job_id": 4242}
     )
     assert not told([says("running", 0, ALL), lost, xid("cn002", 79, 1200)]).only().jobs
+
+
+def waits(rank: int, seconds: float, host: str | None = None, *, pg: str = "", seq: int = 7) -> Signal:
+    told = {"last_enqueued": seq + 1, "last_completed": seq - 1} if pg else {}
+    return line(
+        "nccl.timeout",
+        rank,
+        seconds,
+        host=host,
+        pg=pg,
+        seq=seq,
+        timeout_ms=600_000,
+        elapsed_ms=600_009,
+        **told,
+    )
+
+
+def test_the_first_ranks_to_report_are_not_all_there_are() -> None:
+    world = World()
+    world.see(says("running", 0, ALL))
+    for i, rank in enumerate((0, 1, 20, 28, 30)):
+        world.see(waits(rank, 1800 + 0.1 * i, pg="0"))
+        world.pass_to(1801 + i)
+    assert not world.incidents()
+    world.see(*(waits(rank, 1805, pg="0") for rank in range(32) if rank != 17))
+    world.pass_to(4000, step=10)
+    assert [(i.root.node, i.revision) for i in world.incidents()] == [("cn003", 1)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_number_that_two_nodes_give_their_ranks_is_none_of_the_job(late: bool) -> None:
+    """Before PyTorch 2.2 a rank is that inside its group, and each node has a rank 0 in some group."""
+    story = [says("running", 0, "cn[001-002]")]
+    story += [waits(rank, 1800, "cn002", seq=9) for rank in (0, 1, 3)] + [waits(0, 1801, "cn001", seq=5)]
+    incidents = told(story[::-1] if late else story).incidents()
+    assert {i.root.node for i in incidents} == {None}
