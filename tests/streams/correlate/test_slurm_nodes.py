@@ -97,3 +97,13 @@ def test_where_kubernetes_describes_the_node_slurm_does_not_count(late: bool) ->
 def test_a_job_of_slurm_is_a_job_ref_of_its_number() -> None:
     incident = told([says("running", 0, ALL), down("cn003", 600)]).only()
     assert incident.jobs == (JobRef(SLURM_JOB, "", "4242"),)
+
+
+@pytest.mark.parametrize("subtype", ["slurm_drain", "slurm_set_down"])
+@pytest.mark.parametrize(("before", "is_told"), [(60.0, False), (-200.0, True)])
+def test_a_node_that_somebody_closed_is_expected_to_go_unless_it_was_missed_before(
+    subtype: str, before: float, is_told: bool
+) -> None:
+    story = [missed("cn003", 600), down("cn003", 900), sign("node.condition", "cn003", 600 - before, subtype)]
+    states = {i.state for i in told(story, until=1500).incidents()}
+    assert (IncidentState.OPEN in states) is is_told
