@@ -208,7 +208,7 @@ def _named(
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node tells of it, so it may be the node's own fault"
-    # What most nodes lose at one moment is no hiccup of one of them, however soon it is back.
+    # What most nodes lose at one moment harms what waits for it there, however soon it is back; else it must last.
     brief = families().shared.storage.brief
     ready = sorted(
         min(s.seen_at for s in o.interval.sightings)
@@ -223,6 +223,8 @@ def _named(
             **session.times(),
             certainty=Certainty.LIKELY if several else Certainty.WEAK,
             ready_at=ready[0],
+            brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine),
+            was_brief=all(o.is_brief for _, o in mine),
             rule="shared storage" if several else "storage of one node",
             why=why,
             causes=distinct(session.sightings),
