@@ -98,6 +98,10 @@ class LinkVerdict:
     cleared_at: datetime | None = None
     flaps: int = 0
     lasting: bool = False
+    brief_until: datetime | None = None
+    """It may be over by itself until then: told before only when a job suffers from it."""
+    was_brief: bool = False
+    """It was."""
 
 
 def host_links(
@@ -171,8 +175,10 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
         third = min(m.sighting.seen_at for m in fault.events if m.at >= downs[config.flaps - 1])
         return context(LINK_FLAPS, Certainty.LIKELY, third, f"its link went down {len(downs)} times")
     if lasting:
-        ready_at = min(m.sighting.seen_at for m in lasting) + config.link_settle
-        return context("link down", Certainty.LIKELY, ready_at, "its link is down")
+        seen_at = min(m.sighting.seen_at for m in lasting)
+        found = context("link down", Certainty.LIKELY, seen_at + config.link_settle, "its link is down")
+        over = all(m.end is not None and m.end - m.start < config.link_alone for m in lasting)
+        return replace(found, brief_until=seen_at + config.link_alone, was_brief=over)
     if device:
         ready_at = min(m.sighting.seen_at for m in device)
         return context("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
@@ -251,6 +257,8 @@ def link_hypothesis(
         stops=families()[family].stops,
         why=why,
         alone=found.alone,
+        brief_until=found.brief_until,
+        was_brief=found.was_brief,
         cleared_at=found.cleared_at,
         flaps=found.flaps,
         causes=tuple(m.sighting for m in fault.events),

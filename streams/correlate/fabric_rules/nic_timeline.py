@@ -73,11 +73,17 @@ def kind_of_name(name: Entity, by_host: bool) -> str:
 
 
 def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
-    """Every firing sighting with the end of its interval, sorted. A counter that rose is over at once."""
+    """Every firing sighting with the end of its interval, sorted. A counter that rose is over at once.
+
+    What went down as somebody shut its port is left out, whichever end of the cable reports it.
+    """
     table = parts()
     same = _aliases(reports)
     streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
+    shut = [(same[_names(s, name)[0]], s.at) for s, name in reports if s.firing and table.of(s) == "shut"]
     for s, name in reports:
+        if table.of(s) == "shut":
+            continue
         if s.firing and table.is_intended(s):
             continue
         nic = same[_names(s, name)[0]]
@@ -90,9 +96,11 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
         found = (
             part
             for i in firing_intervals(s for s, _ in stream)
-            for part in found_anew(i, goes_on, config.quiet, config.link_settle)
+            for part in found_anew(i, goes_on, config.quiet, config.link_alone)
         )
         for interval in found:
+            if any(nic == port and abs(interval.start - at) <= config.together for port, at in shut):
+                continue
             for s in interval.sightings:
                 part = table.of(s)
                 end = s.at if part == "bounced" else interval.end

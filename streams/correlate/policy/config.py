@@ -61,6 +61,9 @@ class Config:
     storm_join: timedelta = timedelta(minutes=1)
     link_settle: timedelta = timedelta(seconds=25)
     """A link that is back sooner has bounced (gpud, ib flap: what was down for 25 s counts as down)."""
+    link_alone: timedelta = timedelta(minutes=2)
+    """A link that is down is told only when it lasts so long, or a job suffers from it: the line that says it is up again may be
+    shipped half a minute late."""
     link_quiet: timedelta = timedelta(minutes=10)
     """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
     connection_loss: timedelta = timedelta(seconds=45)

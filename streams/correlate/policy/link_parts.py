@@ -12,7 +12,7 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
 
-Part = Literal["down", "bounced", "device", "errors", "context"]
+Part = Literal["down", "bounced", "device", "shut", "errors", "context"]
 
 
 class Parts(Strict):
@@ -21,6 +21,7 @@ class Parts(Strict):
     down: frozenset[str]
     bounced: frozenset[str]
     device: frozenset[str]
+    shut: frozenset[str]
     errors: frozenset[str]
     context: frozenset[str]
     elsewhere: frozenset[str]
@@ -32,7 +33,7 @@ class Parts(Strict):
         if s.attributes.get(self.standing):
             return "context"
         subtype = s.text("subtype")
-        parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
+        parts: tuple[Part, ...] = ("down", "bounced", "device", "shut", "context")
         return next((part for part in parts if subtype in getattr(self, part)), "errors")
 
     def is_intended(self, s: Sighting) -> bool:

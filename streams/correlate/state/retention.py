@@ -209,7 +209,7 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
     It is pruned as a whole, with what excuses it. Half of it would mean something else: without the bounce before it, a rising
     counter looks like failing optics.
     """
-    gap = config.link_quiet + config.link_settle
+    gap = config.link_quiet + config.link_alone
     since: datetime | None = None
     for at in sorted(
         (s.at for group in seen if group[0].kind == SignalKind.FABRIC_LINK for s in group), reverse=True

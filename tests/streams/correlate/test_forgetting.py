@@ -76,12 +76,12 @@ def test_what_flapped_before_it_was_resolved_opens_nothing_when_it_is(resolved_a
 def test_the_next_fault_after_a_withdrawn_one_has_an_id_of_its_own() -> None:
     world = World(cluster({}, spare=["n1", "n2"]))
     world.see(nic("n1", "mlx5_0", 0))
-    world.pass_to(60)
-    world.see(replace(nic("n1", "mlx5_0", 2, cleared=True), observed_at=at(60)))
+    world.pass_to(150)
+    world.see(replace(nic("n1", "mlx5_0", 2, cleared=True), observed_at=at(150)))
     world.pass_to(3 * 3600, step=30)
     assert world.only().reason.startswith("Withdrawn")
     world.see(nic("n1", "mlx5_0", 3 * 3600))
-    world.pass_to(3 * 3600 + 100)
+    world.pass_to(3 * 3600 + 150)
     first, second = world.incidents()
     assert (first.incarnation, second.incarnation, second.state) == (1, 2, IncidentState.OPEN)
 

@@ -148,6 +148,16 @@ NO_INCIDENT: dict[str, list[Signal]] = {
     "a warm card": [nic("n2", "eth2", 0, subtype="temperature")],
     "a port without a cable in a list of all ports": [nic("n2", "mlx5_3", 0, status="down", standing=True)],
     "a port that somebody shut": [port("leaf-1", "Ethernet4", 0, reason="Administratively down")],
+    "a port whose shutdown by somebody its switch logs first": [
+        port("leaf-1", "Ethernet4", 0, subtype="admin_down"),
+        port("leaf-1", "Ethernet4", 2),
+        nic("n2", "mlx5_0", 2.5),
+    ],
+    "an uplink that somebody shut at its other end, whose switch logs it last": [
+        port("leaf-1", "Ethernet120", 0),
+        port("spine-1", "Ethernet0", 0.4),
+        port("spine-1", "Ethernet0", 3, subtype="admin_down"),
+    ],
     "a port of which nobody knows what hangs on it": [port("leaf-1", "Ethernet99", 0)],
     "an uplink that came back": [
         port("leaf-1", "Ethernet120", 0),
@@ -203,15 +213,33 @@ def test_a_link_that_flaps_for_long_stays_one_incident_and_ends_when_it_is_quiet
 
 
 def test_a_link_that_is_up_again_ends_its_incident() -> None:
-    incident = story(nic("n2", "eth2", 0), nic("n2", "eth2", 100, cleared=True)).only()
-    assert (incident.state, incident.closed_at) == (IncidentState.RESOLVED, at(100))
+    incident = story(nic("n2", "eth2", 0), nic("n2", "eth2", 150, cleared=True)).only()
+    assert (incident.state, incident.closed_at) == (IncidentState.RESOLVED, at(150))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_link_whose_return_is_shipped_half_a_minute_late_is_no_incident(backwards: bool) -> None:
+    lines = [nic("n2", "eth2", 0), nic("n2", "eth2", 2, cleared=True)]
+    world = World([*cluster({"llama": FOUR}), *CABLES])
+    for moment, line in zip((0, 30), reversed(lines) if backwards else lines, strict=True):
+        world.pass_to(moment)
+        world.see(line)
+    world.pass_to(300)
+    assert not world.published
+
+
+def test_a_link_that_is_down_for_a_minute_is_told_only_where_a_job_suffers() -> None:
+    minute = [nic("n2", "eth2", 0), nic("n2", "eth2", 60, cleared=True)]
+    assert story(*minute).incidents() == []
+    incident = story(*minute, *failing(31)).only()
+    assert (incident.family, incident.root.node, incident.jobs) == ("nic_link", "n2", (job("llama"),))
 
 
 def test_a_link_that_fails_again_after_a_person_closed_it_is_a_new_incarnation() -> None:
-    world = story(nic("n2", "eth2", 0), until=60)
-    world.see(run("resolved", world.only().id, 100))
+    world = story(nic("n2", "eth2", 0), until=130)
+    world.see(run("resolved", world.only().id, 140))
     world.see(nic("n2", "eth2", 400))
-    world.pass_to(500)
+    world.pass_to(530)
     assert [i.incarnation for i in world.incidents()] == [1, 2]
 
 
@@ -304,7 +332,7 @@ def test_a_hosts_own_port_as_the_subnet_manager_names_it_is_the_hosts(known_late
     world.see(managed(0, node="n2", port="1"))
     for fact in cluster({"llama": FOUR}) if known_late else []:
         world.tell(fact)
-    world.pass_to(100)
+    world.pass_to(130)
     assert (world.only().family, world.only().root.node) == ("nic_link", "n2")
     assert not closes_a_node(world.only())
 
