@@ -13,7 +13,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.node_work import Expectation, work_at
+from streams.correlate.state.node_work import Expectation, work_at, work_policy
 from streams.correlate.state.store import State
 from streams.model.incident import Certainty, IncidentState
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -90,11 +90,12 @@ class IncidentStates:
         if h.expected is not None or h.family == IncidentFamily.NODE_DOWN:
             return h.expected
         work = work_at(row, h.last_at) if row is not None else None
-        if work is None or row is None:
+        # A node is closed because of what was wrong with it before.
+        if work is None or work.since > h.fault_at + (
+            timedelta(seconds=work_policy().late_s) if ours else timedelta()
+        ):
             return None
-        if ours:
-            return Expectation(work.says, None)
-        if hit or work.since > h.fault_at or (h.certainty is Certainty.DECISIVE and mark is None):
+        if not ours and (hit or (h.certainty is Certainty.DECISIVE and mark is None)):
             return None
         return Expectation(work.says, None)
 

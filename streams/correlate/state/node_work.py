@@ -15,8 +15,15 @@ from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.incarnations import FiringInterval
-from streams.correlate.state.rows import Absence, NodeRow, WorkHabitRow, WorkStatement, work_statements
+from streams.correlate.state.incarnations import FiringInterval, firing_intervals
+from streams.correlate.state.rows import (
+    Absence,
+    NodeRow,
+    WorkHabitRow,
+    WorkStatement,
+    of_kind,
+    work_statements,
+)
 from streams.model.facts import WorkEnds
 from streams.model.kinds import SignalKind
 
@@ -121,7 +128,16 @@ def _announced(row: NodeRow, at: datetime) -> Work | None:
     if notice is None:
         return None
     ends = policy.notices[_name(notice)]
-    return Work("its own notice", ends, notice.at, notice.at + timedelta(seconds=policy.notice_s))
+    until = min([notice.at + timedelta(seconds=policy.notice_s), *_back_after(row, notice.at)])
+    if at > until + timedelta(seconds=policy.ended_s):
+        return None
+    return Work("its own notice", ends, notice.at, until)
+
+
+def _back_after(row: NodeRow, at: datetime) -> Iterable[datetime]:
+    """When a node that went after that time was Ready again."""
+    away = firing_intervals(of_kind(row.seen, SignalKind.NODE_NOT_READY))
+    return (i.end for i in away if i.end is not None and i.end > at)
 
 
 def _name(s: Sighting) -> str:

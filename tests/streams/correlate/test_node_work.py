@@ -203,6 +203,27 @@ def test_what_a_driver_upgrade_does_to_a_node_is_not_told_after_it_either() -> N
     assert told(world) == [("platform_fault", "w00")]
 
 
+def test_a_driver_that_fails_keeps_its_incident_when_somebody_closes_the_node_for_it() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["w00"]))
+    world.see(sign("gpu.driver", "w00", 0, "version_mismatch"))
+    world.pass_to(300, step=20)
+    world.tell(node_fact("w00", since=300, unschedulable=True))
+    world.see(sign("gpu.driver", "w00", 400, "version_mismatch"))
+    world.pass_to(700, step=20)
+    assert (world.only().family, world.only().state) == ("platform_fault", IncidentState.OPEN)
+
+
+def test_a_driver_that_fails_after_a_reboot_is_told_once_the_node_has_been_back_for_minutes() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["w00"]))
+    world.see(sign("node.maintenance", "w00", 0, "reboot"), not_ready("w00", 30))
+    world.see(not_ready("w00", 200, ready=True), sign("gpu.driver", "w00", 230, "version_mismatch"))
+    world.pass_to(320, step=20)
+    assert told(world) == []
+    world.see(sign("gpu.driver", "w00", 330, "version_mismatch"))
+    world.pass_to(420, step=20)
+    assert (world.only().family, world.only().state) == ("platform_fault", IncidentState.OPEN)
+
+
 def essence(world: World) -> set[tuple[str, str | None, str]]:
     return {(i.family, i.root.node, i.state.value) for i in world.incidents() if "Withdrawn" not in i.reason}
 
