@@ -20,6 +20,7 @@ class JobProgress:
             rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
             rb"(?i:steps?)\\{0,3}['\"]\s{0,2}:\s{0,2}\d",
             rb"\d%\|[^\n]*/\d+ \[",
+            rb"(?i:(?:episode|sample|clip|video|image|prompt|question|document)s?)[ :=]{1,3}\d{1,9}(?:/| of )\d",
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:

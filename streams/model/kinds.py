@@ -40,6 +40,7 @@ class SignalKind(StrEnum):
     JOB_FAILED = "job.failed"
     JOB_STALLED = "job.stalled"
     JOB_PROGRESS = "job.progress"
+    JOB_BUSY = "job.busy"
     JOB_RANK = "job.rank"
     JOB_ALLOCATION = "job.allocation"
     RUN_STARTED = "run.started"

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
+from streams.correlate.job_rules.busy_ranks import cleared_by_work
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding, find_culprit
 from streams.correlate.job_rules.explaining_causes import (
@@ -263,6 +264,7 @@ def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFin
         finding = replace(finding, certainty=Certainty.LIKELY)
     if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
         finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
+    finding = cleared_by_work(finding, episode, placements, config)
     held = gpus_of(placements, finding.ranks)
     return replace(
         finding,

@@ -14,7 +14,14 @@ from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
 from streams.correlate.state.retention import Retention
-from streams.correlate.state.rows import ObservedRank, PodRow, RunsRow, with_progress, with_rank
+from streams.correlate.state.rows import (
+    ObservedRank,
+    PodRow,
+    RunsRow,
+    with_own_work,
+    with_progress,
+    with_rank,
+)
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import PodRef
@@ -88,6 +95,8 @@ class Ingest:
             self._run(seen, touched)
         elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
             self._progress(entity.pod, seen, touched)
+        elif seen.kind == SignalKind.JOB_BUSY and entity.pod:
+            self._busy(entity.pod, seen, touched)
         elif seen.kind == SignalKind.JOB_RANK and entity.pod:
             self._rank(entity.pod, seen, touched)
         # Before its node: what a rank says in its pod's log is its job's, whoever else stands on that node.
@@ -184,6 +193,13 @@ class Ingest:
             jobs = {p.job.key for p in self._topology.placements.of_pod(pod.key)}
             touched.mentioned |= jobs
             touched.moves |= {(job, seen.at) for job in jobs}
+
+    def _busy(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
+            return
+        row = with_own_work(self._state.pods.get(pod.key, PodRow()), seen.at)
+        if self._state.pods.put(pod.key, row):
+            touched.jobs |= self._topology.placements.update(pod.key, row)[1]
 
     def _run(self, seen: Sighting, touched: Touched) -> None:
         incident = seen.text("incident")

@@ -38,6 +38,8 @@ class Placement:
     """Where the ranks were learned, as the inventory says."""
     observed: tuple[ObservedRank, ...] = ()
     """What its processes said of their ranks."""
+    busy: tuple[datetime, ...] = ()
+    """When its processes logged how far they were with something else than training."""
     removed_at: datetime | None = None
     """When somebody asked for its deletion."""
     succeeded: bool | None = None
@@ -98,6 +100,7 @@ def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
                 expected=count,
                 source=fact.rank_source,
                 observed=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
+                busy=tuple(at for at in row.busy or () if start <= at and (end is None or at <= end)),
                 removed_at=fact.removed_at,
                 succeeded=_OUTCOMES.get(fact.phase) if fact.ended_at is not None else None,
                 position=fact.position,

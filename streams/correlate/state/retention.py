@@ -149,7 +149,11 @@ class Retention:
         over |= {t.fact.uid for t in row.tenancies if (end := ended_at(row, t.fact)) and end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = _since_each(row.seen, cut)
-        heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
+        heard = [
+            *(t.at for t in row.ranks),
+            *([row.progress_at] if row.progress_at else []),
+            *(row.busy or ())[-1:],
+        ]
         silent = not heard or max(heard) < cut
         if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
             return Touched()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -88,6 +89,8 @@ class PodRow:
     progress_step: int | None = None
     moves: tuple[datetime, ...] = ()
     """The first sign of progress of each minute of the last hour in which there was any, and of each ten minutes before."""
+    busy: tuple[datetime, ...] | None = None
+    """The same of what its processes count that is no training: an evaluation, videos. None where there is none."""
     ranks: tuple[ObservedRank, ...] = ()
     """The latest ranks that processes in pods of this name reported."""
 
@@ -290,17 +293,26 @@ def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
         (at, step),
         key=lambda p: (p[0] is not None, p[0] or at, p[1] or 0),
     )
+    return replace(row, progress_at=latest[0], progress_step=latest[1], moves=_thinned((*row.moves, at)))
+
+
+def _thinned(moments: Iterable[datetime]) -> tuple[datetime, ...]:
+    """The first of each minute of the last hour with any, and of each ten minutes before."""
     first: dict[datetime, datetime] = {}
     coarse: dict[datetime, datetime] = {}
-    for move in sorted((*row.moves, at)):
+    for move in sorted(moments):
         minute = move.replace(second=0, microsecond=0)
         first.setdefault(minute, move)
         coarse.setdefault(minute.replace(minute=minute.minute // 10 * 10), move)
     newest = max(first)
     kept = {move for minute, move in first.items() if newest - minute < MOVES_KEPT}
     kept |= {move for minute, move in coarse.items() if newest - minute < COARSE_MOVES_KEPT}
-    moves = tuple(sorted(kept))
-    return replace(row, progress_at=latest[0], progress_step=latest[1], moves=moves)
+    return tuple(sorted(kept))
+
+
+def with_own_work(row: PodRow, at: datetime) -> PodRow:
+    """The row with a sign that one of its processes works on something of its own."""
+    return replace(row, busy=_thinned((*(row.busy or ()), at)))
 
 
 def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:

@@ -310,6 +310,12 @@ def progress(name: str, seconds: float, step: int, pod: int = 0) -> Signal:
     return _signal("job.progress", entity, seconds, {"step": step}, severity=Severity.INFO)
 
 
+def busy(name: str, seconds: float, pod: int = 0) -> Signal:
+    """What a process of a pod counts that is no training."""
+    entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{pod}"))
+    return _signal("job.busy", entity, seconds, {"step": int(seconds)}, severity=Severity.INFO)
+
+
 def run(kind: str, incident: str, seconds: float, outcome: str = "") -> Signal:
     attributes: dict[str, Attribute] = {"incident": incident, "run": "run-1", "runbook": "x"}
     if outcome:
