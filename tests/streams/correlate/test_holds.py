@@ -6,7 +6,7 @@ import pytest
 
 from streams.model.kinds import IncidentFamily
 from streams.model.signal import Severity, Signal
-from tests.streams.correlate.world import FOUR, World, cluster, node_fact, sign, timeouts, xid
+from tests.streams.correlate.world import FOUR, World, cluster, node_fact, not_ready, sign, timeouts, xid
 
 ANNOUNCING: dict[str, tuple[list[Signal], list[Signal], str]] = {
     "PCIe before the GPU leaves the bus": (
@@ -18,6 +18,11 @@ ANNOUNCING: dict[str, tuple[list[Signal], list[Signal], str]] = {
         [sign("gpu.thermal", "n2", 0, "overheat", index=0, severity=Severity.CRITICAL)],
         [xid("n2", 79, 40)],
         "gpu_off_bus",
+    ),
+    "an oops before the node dies of the panic that it ends in": (
+        [sign("node.kernel", "n2", 0, "oops", severity=Severity.CRITICAL)],
+        [sign("node.kernel", "n2", 1, "kernel_panic", severity=Severity.CRITICAL), not_ready("n2", 40)],
+        "node_down",
     ),
     "a switch before the GPU at its link": (
         [sign("gpu.sxid", "n2", 0, action="reset_gpu", sxid=12028)],
