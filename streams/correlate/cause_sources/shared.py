@@ -260,8 +260,8 @@ class SharedCauses(CauseSource):
         return (h for group in list(self._faults) for h in self._at(group))
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """Storage faults that some of these nodes report."""
-        return (h for h in self._at(STORAGE) if not nodes.isdisjoint(h.nodes))
+        """What some of these nodes share, where it can stop a job."""
+        return (h for h in self.all() if h.stops != "never" and not nodes.isdisjoint(h.nodes))
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The root that a node's root was merged into."""

@@ -49,6 +49,7 @@ class PartPolicy(Strict):
 
     power: _Enough
     sudden: _Enough
+    blaming: int
     covers: float
     all: float
     several: int
@@ -115,7 +116,8 @@ def followers(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
 def _counts(h: Hypothesis) -> bool:
     if h.family not in part_policy().trouble or not h.alone:
         return False
-    return h.certainty is not Certainty.WEAK or h.family in (POWER, GONE)
+    # A GPU that says the other end of its NVLink is to blame proves nothing against either; a domain full of them does.
+    return h.certainty is not Certainty.WEAK or h.family in (POWER, GONE, IncidentFamily.GPU_NVLINK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +200,29 @@ def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, 
 
 
 def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
-    """The troubles without what is decisive by itself on a node or two: a GPU lost in a rack that went dark is a lost GPU."""
+    """The troubles without what is decisive by itself on a node or two: a GPU lost in a rack that went dark is a lost GPU.
+
+    Without links as well whose far end is blamed on a few nodes, or beside a GPU that surely failed: that one is the far end.
+    """
     hit: dict[str, set[str]] = defaultdict(set)
     for t in episode:
         hit[t.hypothesis.family].add(t.node)
     least = part_policy().sudden.nodes
+    blaming = {t.node for t in episode if _blames(t)}
+    failed = any(
+        t.hypothesis.domain == "gpu" and t.hypothesis.certainty is Certainty.DECISIVE for t in episode
+    )
+    enough = len(blaming) >= part_policy().blaming and not failed
     return [
         t
         for t in episode
-        if t.hypothesis.certainty is not Certainty.DECISIVE or len(hit[t.hypothesis.family]) >= least
+        if (t.hypothesis.certainty is not Certainty.DECISIVE or len(hit[t.hypothesis.family]) >= least)
+        and (enough or not _blames(t))
     ]
+
+
+def _blames(t: Trouble) -> bool:
+    return t.hypothesis.family == IncidentFamily.GPU_NVLINK and t.hypothesis.certainty is Certainty.WEAK
 
 
 def common_part(nodes: Collection[str], parts: PartIndex, known: int) -> Part | None:
