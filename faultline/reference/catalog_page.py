@@ -175,7 +175,10 @@ def _coverage() -> Iterator[str]:
     total = ("all", *(sum(int(row[column]) for row in counted) for column in (1, 2, 3)))
     yield from table(("sheet", "rows", "samples", "look-alikes"), [*counted, total])
     sources = Counter(name for rows in sheets.values() for row in rows for name in _sources(row.source))
-    yield from table(("source", "rows"), [(text(name), count) for name, count in sources.most_common()])
+    yield from table(
+        ("source", "rows"),
+        [(text(name), count) for name, count in sorted(sources.items(), key=lambda p: (-p[1], p[0]))],
+    )
 
 
 def _sources(source: str) -> set[str]:

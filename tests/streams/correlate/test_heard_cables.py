@@ -98,7 +98,7 @@ def test_a_link_of_which_the_subnets_manager_names_both_ends_is_the_hosts_withou
         world = World()
         for signal in reversed(signals) if late else signals:
             world.see(signal)
-        world.pass_to(120)
+        world.pass_to(140)
         assert (world.only().family, world.only().root.node, world.only().root.nic) == (
             "nic_link",
             "gpu-12",

@@ -273,7 +273,7 @@ def test_a_link_that_turns_out_to_have_bounced_is_withdrawn_even_when_its_nic_ge
     port, nic = Entity(CLUSTER, switch="leaf-1", port="Ethernet8"), Entity(CLUSTER, node="n1", nic="rdma2")
     down = _signal("fabric.link", port, 1, {"subtype": "link_down", "status": "down"})
     world.see(down)
-    world.pass_to(60)
+    world.pass_to(130)
     opened = world.only()
     assert (opened.family, opened.state) == ("nic_link", IncidentState.OPEN)
     late = [
@@ -281,8 +281,8 @@ def test_a_link_that_turns_out_to_have_bounced_is_withdrawn_even_when_its_nic_ge
         _signal("fabric.link", nic, 2, {"subtype": "link_down"}, cleared=True),
         _signal("fabric.link", port, 3, {"subtype": "link_down"}, cleared=True),
     ]
-    world.see(*(replace(s, observed_at=at(61)) for s in late))
-    world.pass_to(200)
+    world.see(*(replace(s, observed_at=at(131)) for s in late))
+    world.pass_to(300)
     assert world.only().reason.startswith("Withdrawn")
 
 
