@@ -120,6 +120,11 @@ def _preference(one: Sighting) -> tuple[datetime, str]:
     return (one.seen_at, one.evidence[0].coordinates if one.evidence else "")
 
 
+def tray_of(one: Sighting) -> str | None:
+    """The NVLink switch tray that a line says to fail: the one that it names, else the one that wrote it."""
+    return (one.text("tray") or one.entity.switch) if one.text("subtype") == "switch_tray" else None
+
+
 def firing(sightings: Iterable[Sighting]) -> list[Sighting]:
     """Those that report a fault rather than its end, in order."""
     return sorted((s for s in sightings if s.firing), key=order)

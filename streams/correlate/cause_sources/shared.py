@@ -31,6 +31,7 @@ from streams.correlate.node_rules.shared_parts import (
     troubles_of,
 )
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
+from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.model.entity import Part
@@ -63,6 +64,8 @@ class SharedCauses(CauseSource):
         """By node: what becomes part of a fault of its parts."""
         self._elected: dict[SharedGroup, tuple[Trouble, ...]] = {}
         """By part: the troubles that are one event of it."""
+        self._trays: dict[str, tuple[Sighting, ...]] = {}
+        """By name: what switch trays say of themselves."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
@@ -94,6 +97,11 @@ class SharedCauses(CauseSource):
             touched.add(NODES)
         if followed:
             self._followers[node] = followed
+        trays = {s.id: s for group in row.seen.values() for s in group if tray_of(s)} if fact is None else {}
+        if (said := tuple(sorted(trays.values(), key=order))) != self._trays.pop(node, ()):
+            touched |= self._elected.keys()
+        if said:
+            self._trays[node] = said
         links = of_nvlink_domain(hypotheses)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
@@ -220,6 +228,7 @@ class SharedCauses(CauseSource):
             self._followers,
             self._topology.parts.size(Part(group.kind, group.name)),
             self._incarnations,
+            self._trays,
         )
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
+from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 
@@ -35,6 +36,12 @@ def nvlink_faults(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[
         else:
             roots.append(((node, h), {}))
     return [SharedFault(h, parts) for (_, h), parts in roots if parts]
+
+
+def tray_at(trays: Mapping[str, Sequence[Sighting]], at: datetime, within: timedelta) -> Sighting | None:
+    """What the one switch tray said that told of its NVLinks around that moment; None where none did, or several."""
+    spoke = {name: s for name, seen in sorted(trays.items()) for s in seen if abs(s.at - at) <= within}
+    return next(iter(spoke.values())) if len(spoke) == 1 else None
 
 
 def _link(h: Hypothesis) -> bool:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.nvlink_domains import tray_at
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import latest_end, split_at_gaps
+from streams.correlate.sightings import Sighting, latest_end, split_at_gaps, tray_of
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import SharedGroup
@@ -263,8 +264,12 @@ def part_faults(
     others: Mapping[str, Sequence[Hypothesis]],
     known: int,
     incarnations: Incarnations,
+    trays: Mapping[str, Sequence[Sighting]],
 ) -> list[SharedFault]:
-    """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node."""
+    """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node.
+
+    Where all are NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit.
+    """
     root = root_of(cluster, part)
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
     stretches: dict[str, list[FiringInterval]] = defaultdict(list)
@@ -280,11 +285,32 @@ def part_faults(
             )
         )
         members |= {t.hypothesis.causes[0].id: t for t in episode}
-    return [
-        _fault(root, part, family, session, [members[s.id] for s in session.sightings], others, known)
-        for family in sorted(stretches)
-        for session in incarnations.sessions(root, families()[family].domain, stretches[family])
-    ]
+    found = []
+    for family in sorted(stretches):
+        for session in incarnations.sessions(root, families()[family].domain, stretches[family]):
+            mine = [members[s.id] for s in session.sightings]
+            fault = _fault(root, part, family, session, mine, others, known)
+            found.append(_of_tray(fault, trays) if _are_links(mine) else fault)
+    return found
+
+
+def _are_links(mine: Iterable[Trouble]) -> bool:
+    return all(t.hypothesis.family == IncidentFamily.GPU_NVLINK for t in mine)
+
+
+def _of_tray(fault: SharedFault, trays: Mapping[str, Sequence[Sighting]]) -> SharedFault:
+    """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile."""
+    h = fault.hypothesis
+    spoken = tray_at(trays, h.fault_at, part_policy().sudden.within)
+    if spoken is None:
+        return fault
+    name = tray_of(spoken)
+    assert name is not None, "what spoke is a tray"
+    tray = Entity(h.root.cluster, switch=name)
+    why = f"{tray} says that its NVLinks fail, and {h.why}"
+    named = replace(h, root=tray, counted_as=h.root, why=why, causes=(spoken, *h.causes))
+    # What it said is kept as long as the incident is open.
+    return replace(fault, hypothesis=named, counted=fault.counted | {name})
 
 
 def root_of(cluster: str, part: Part) -> Entity:

@@ -8,7 +8,7 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import placed
-from streams.correlate.sightings import Sighting, added, order, sighting
+from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
 from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
@@ -117,6 +117,8 @@ class Ingest:
             and entity.port
         ):
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
+        elif seen.kind == SignalKind.GPU_NVLINK and (tray := tray_of(seen)) is not None:
+            self._on_node(tray, seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
             if (lost := job_lost(seen)) is not None:

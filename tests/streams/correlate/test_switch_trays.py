@@ -1,0 +1,75 @@
+"""A switch tray of an NVLink domain: GPUs all over the domain blame the other end, and the tray says what it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from streams.model.entity import Entity
+from streams.model.facts import Fact
+from streams.model.incident import Incident, IncidentState
+from streams.model.signal import Signal
+from tests.streams.correlate.world import CLUSTER, World, cluster, node_fact, sign, xid
+
+NAMES = [f"t{i:02d}" for i in range(24)]
+HIT = NAMES[:8]
+
+
+def facts() -> list[Fact]:
+    """Three domains of eight nodes; a job stands on the first two."""
+    made = cluster({"llama": NAMES[:16]}, spare=NAMES)
+    return [*made, *(node_fact(n, since=-3500, nvlink_domain=f"d{i // 8}") for i, n in enumerate(NAMES))]
+
+
+def blaming(names: list[str], seconds: float) -> list[Signal]:
+    """Errors that say the other end of the link is at fault."""
+    return [
+        xid(n, 149, seconds + 0.2 * i, family="gpu_nvlink", reason="peer device", action="reset_gpu")
+        for i, n in enumerate(names)
+    ]
+
+
+def tray(name: str, seconds: float, about: str = "") -> Signal:
+    """A line of a switch tray about itself, or of another one about it."""
+    said = sign("gpu.nvlink", "", seconds, "switch_tray", tray=about)
+    return replace(said, entity=Entity(CLUSTER, switch=name))
+
+
+def only(world: World) -> Incident:
+    (incident,) = [i for i in world.incidents() if i.state is IncidentState.OPEN]
+    return incident
+
+
+@pytest.mark.parametrize("order", list(permutations(("links", "tray", "manager"))))
+def test_the_tray_that_tells_of_itself_is_the_root(order: tuple[str, ...]) -> None:
+    world = World(facts())
+    said = {
+        "links": blaming(HIT, 0),
+        "tray": [tray("sw-5", 0.5)],
+        "manager": [tray("sw-1", 2, about="sw-5")],
+    }
+    for what in order:
+        world.see(*said[what])
+    world.pass_to(60)
+    assert (only(world).root.switch, only(world).family) == ("sw-5", "shared_fault")
+    assert {job.name for job in only(world).jobs} == {"llama"}
+    assert set(HIT) <= set(only(world).nodes)
+    world.pass_to(4000)
+    assert only(world).root.switch == "sw-5", "what it said is kept as long as the incident is open"
+
+
+@pytest.mark.parametrize("said", [[], [tray("sw-5", 0.5), tray("sw-6", 1)], [tray("sw-5", -900)]])
+def test_without_one_tray_that_speaks_the_domain_is_the_root(said: list[Signal]) -> None:
+    world = World(facts())
+    world.see(*said, *blaming(HIT, 0))
+    world.pass_to(60)
+    assert (only(world).root.switch, str(only(world).root)) == (None, "nvlink domain d0")
+
+
+def test_two_nodes_that_blame_each_other_are_no_event_of_their_domain() -> None:
+    world = World(facts())
+    world.see(*blaming(HIT[:2], 0), tray("sw-5", 0.5))
+    world.pass_to(60)
+    assert all(i.family != "shared_fault" for i in world.incidents())
