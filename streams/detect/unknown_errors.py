@@ -38,13 +38,19 @@ class KernelAuthor(Strict):
 
 
 class Program(Strict):
-    """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`)."""
+    """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`).
+
+    With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host.
+    """
 
     author: str
     names: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
     by_gpu: bool = False
     by_nic: bool = False
+    on_switch: bool = False
+    states: bool = False
+    itself: bool = False
 
 
 class Shape(Strict):
@@ -56,6 +62,7 @@ class Shape(Strict):
     by_nic: bool = False
     on_switch: bool = False
     bare: bool = False
+    itself: bool = False
 
 
 Author = KernelAuthor | Program | Shape
@@ -66,6 +73,7 @@ class ErrorWords(Strict):
 
     kernel: str
     programs: str
+    states: str
 
 
 class UnknownSample(Strict):
@@ -109,6 +117,7 @@ class UnknownErrors:
         self._containers = {name: one for one in table.programs for name in one.containers}
         self._kernel_error = re2_patterns.compile(table.error.kernel)
         self._program_error = re2_patterns.compile(table.error.programs)
+        self._left_state = re2_patterns.compile(table.error.states)
         self._quiet = re2_patterns.compile(table.quiet)
         self._places = [re2_patterns.compile(pattern) for pattern in table.places]
         self._each_ms = round(table.each_s * 1000)
@@ -125,8 +134,10 @@ class UnknownErrors:
         if not reported(line, begin, by_kernel=by_kernel) or _is_known(line.text):
             return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
-        if not place and isinstance(author, Shape) and author.on_switch:
+        if not place and not isinstance(author, KernelAuthor) and author.on_switch:
             place = {"switch": line.node or ""}  # it speaks of itself
+        if not place and not isinstance(author, KernelAuthor) and author.itself and line.node:
+            place = {"node": line.node}
         if not place or self._told_lately(author.author, place, line, stream):
             return
         yield _finding(author, place, line)
@@ -142,7 +153,9 @@ class UnknownErrors:
         program = self._programs.get(named["program"] if named is not None else line.source)
         program = program or self._programs.get(line.container or "")
         if program is not None:
-            return (program, line.start) if self._program_error.search(message) else None
+            is_error = self._program_error.search(message) is not None
+            is_error = is_error or (program.states and self._left_state.search(message) is not None)
+            return (program, line.start) if is_error else None
         for opens, shape in self._shapes:
             if shape.bare and line.source:
                 continue
@@ -178,7 +191,7 @@ def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine) -> F
     attributes: dict[str, Attribute] = {"author": author.author, **place}
     pci, device, node, port = (_text(place, name) for name in ("pci", "device", "node", "port"))
     index = place.get("index")
-    on_switch = isinstance(author, Shape) and author.on_switch
+    on_switch = not isinstance(author, KernelAuthor) and author.on_switch
     on_switch = on_switch or (isinstance(author, Program) and bool(author.containers))
     gpu = Gpu(
         canonical_pci(pci) if pci and author.by_gpu else None,
