@@ -73,10 +73,15 @@ _READING = re2_patterns.compile(
 )
 _DIMM = re2_patterns.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
 _FORWARDED = re2_patterns.compile(
-    r"#ILO \d{1,2}: |\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
+    r"#ILO \d{1,2}: |^iLO ?\d{0,2} (?P<node>[\w.-]{1,253}): \d\d/\d\d/\d{4} \d\d:\d\d:\d\d [A-Z][a-z]{1,15} |"
+    r"\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
 )
 """What the remote syslog of iLO and iDRAC puts before a log entry."""
-_HARMLESS = re2_patterns.compile(r"Severity: (?:Informational|Information|Normal|OK|Ok)\b")
+_RELAYED = re2_patterns.compile(
+    r"^(?:(?:ipmitool|ipmi-sel|ipmiutil)\[(?P<node>[\w.-]{1,253})\]|(?P<host>[\w.-]{1,253}) (?:ipmievd|ipmiseld)): "
+)
+"""What a script puts before the output of a tool that it runs for another host."""
+_HARMLESS = re2_patterns.compile(r"(?:Severity: |:\d\d )(?:Informational|Information|Normal|OK|Ok)\b")
 _CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
@@ -86,8 +91,8 @@ class Sel:
     hints = (
         rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
         rb"[a-z]-\d\d-\d{4}(?:\s{0,3}\||,\d\d:)",  # FreeIPMI prints no direction unless asked
-        rb"#ILO \d|, MessageID: [A-Z]{3}",
-        rb"ipmievd|ipmiseld|ipmi-sel|phosphor-sel-logger|\bidrac\b|\bredfish\b",
+        rb"#ILO \d|\biLO ?\d? \S+: \d|, MessageID: [A-Z]{3}",
+        rb"ipmievd|ipmiseld|ipmi-sel|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
     )
 
     def __init__(self) -> None:
@@ -101,14 +106,21 @@ class Sel:
         """The entry in a line, if it reports a fault or the end of one."""
         row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
         if row is not None:
-            if reported(line, row.start(), listed=True):
+            if (relayed := _RELAYED.match(line.text)) is not None and relayed.end() == row.start():
+                line = line._replace(node=relayed["node"])
+                yield from self._entry(row, line)
+            elif reported(line, row.start(), listed=True):
                 yield from self._entry(row, line)
         elif (forwarded := _FORWARDED.search(line.text)) is not None:
             if reported(line, forwarded.start()):
+                line = line._replace(node=forwarded["node"] or line.node)
                 found = self._classified("", line.text[forwarded.end() :], line, None)
                 # An entry the controller itself calls harmless may be a passed test, but it can end a fault.
                 harmless = _HARMLESS.search(forwarded[0]) is not None
                 yield from (f for f in found if not harmless or f.state is SignalState.CLEARED)
+        elif (relayed := _RELAYED.match(line.text)) is not None and relayed["host"]:
+            line = line._replace(node=relayed["host"])
+            yield from self._classified("", line.text[relayed.end() :], line, None)
         elif line.source.lower() in self._programs and not written_by_people(line.source):
             yield from self._classified("", line.message, line, None)
 
@@ -138,7 +150,7 @@ class Sel:
             if (match := pattern.search(text)) is not None:
                 attributes |= {name: value for name, value in match.groupdict().items() if value}
         state = SignalState.CLEARED if well else SignalState.FIRING
-        yield Finding(rule.kind, rule.severity, attributes, state, at=at, text=line.text)
+        yield Finding(rule.kind, rule.severity, attributes, state, at=at, node=line.node, text=line.text)
 
 
 def _redundancy_of(text: str) -> str:
