@@ -477,14 +477,14 @@ def test_a_node_in_maintenance_that_panics_is_not_anybodys_alarm() -> None:
     assert world.only().state is IncidentState.SUPPRESSED
 
 
-def test_a_processor_that_is_throttled_now_and_then_is_no_fault_and_again_and_again_is_one() -> None:
+def test_what_a_warm_and_busy_host_says_now_and_then_is_no_fault() -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(sign("node.thermal", "n2", 0, "cpu_throttled"))
-    world.pass_to(1200)
-    assert world.incidents() == [], (
-        "the kernel tells of every second above the threshold, and not each end of it"
-    )
-    world.see(
-        sign("node.thermal", "n2", 1200, "cpu_throttled"), sign("node.thermal", "n2", 1500, "cpu_throttled")
-    )
-    assert world.only().family == "power_cooling"
+    world.see(sign("node.thermal", "n2", 0, "fan", severity=Severity.WARNING))
+    for minute in range(20):
+        world.see(sign("node.thermal", "n2", 60 * minute, "cpu_throttled"))
+    world.pass_to(1800)
+    assert world.incidents() == [], "a kernel tells of every second above the threshold"
+    for minute in (30, 35):
+        world.see(sign("node.thermal", "n2", 60 * minute, "fan", severity=Severity.WARNING))
+    world.pass_to(2400)
+    assert world.only().family == "power_cooling", "a warning of its controller again and again is one"
