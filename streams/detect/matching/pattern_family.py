@@ -6,7 +6,7 @@ wrote the line, `device` a NIC when the kind is `fabric.*`, `port` a port of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from streams.detect.finding import Finding, Stream
@@ -53,37 +53,43 @@ class PatternFamily:
                 continue
             ended_at = None
             if self._ending:
-                key = _key(found, line, stream)
+                keys = _keys(found, hit, line, stream)
                 if found.state is SignalState.FIRING:
-                    ended_at = self._note_firing(key, line, stream)
-                elif self._was_not_firing(key, hit, line, stream):
+                    ended_at = self._note_firing(keys, line, stream)
+                elif self._was_not_firing(keys, hit, line, stream):
                     continue
             if not related_lines.is_repeat(hit.row, found, line, stream):
                 yield found
                 if ended_at is not None:
                     yield found._replace(state=SignalState.CLEARED, at=ended_at)
 
-    def _note_firing(self, key: Key, line: LogLine, stream: Stream) -> datetime | None:
+    def _note_firing(self, keys: Sequence[Key], line: LogLine, stream: Stream) -> datetime | None:
         """Remember what is firing. Returns when it ended, if a line that overtook this one has told so."""
-        stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)[key] = (1,)
-        ended = stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED).pop(key, None)
+        table = stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED)
+        ended = None
+        for key in keys:
+            stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)[key] = (1,)
+            ended = table.pop(key, None) or ended
         if ended is None or line.at is None or not isinstance(ended[0], (int, float)):
             return None
         at = from_millis(int(ended[0]))
         return at if line.at <= at else None
 
-    def _was_not_firing(self, key: Key, hit: Hit, line: LogLine, stream: Stream) -> bool:
+    def _was_not_firing(self, keys: Sequence[Key], hit: Hit, line: LogLine, stream: Stream) -> bool:
         """True for the end of what was not firing there, which every boot prints too.
 
         Where lines of one host are spread over several partitions, another one may have seen it fire, so every end counts.
         """
-        if stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING).pop(key, None) is not None:
+        table = stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)
+        known = [table.pop(key, None) for key in keys]
+        if any(known):
             return False
         if not hit.row.ends or stream.spread > 1:
             return False
         if line.at is not None:
             # Shippers that send in batches may let it overtake the line that begins what it ends.
-            stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED)[key] = (to_millis(line.at),)
+            for key in keys:
+                stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED)[key] = (to_millis(line.at),)
         return True
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
@@ -107,10 +113,12 @@ class PatternFamily:
         )
 
 
-def _key(found: Finding, line: LogLine, stream: Stream) -> Key:
-    """The place and state that a line is about."""
-    subtype = _text(found.attributes, "subtype")
-    return (stream.cluster, found.node or line.node, found.kind, subtype, found.nic, found.port)
+def _keys(found: Finding, hit: Hit, line: LogLine, stream: Stream) -> list[Key]:
+    """The place and state that a line is about: by the NIC's name, and by its PCI address, for interfaces are renamed."""
+    subtype, pci = _text(found.attributes, "subtype"), _text(hit.fields, "pci")
+    names = [found.nic, *([pci.lower()] if pci and found.nic and pci.lower() != found.nic else [])]
+    node = found.node or line.node
+    return [(stream.cluster, node, found.kind, subtype, name, found.port) for name in names]
 
 
 def _nic(attributes: Mapping[str, Attribute], hit: Hit) -> str | None:
