@@ -51,6 +51,8 @@ class JobCauses(CauseSource):
         """Evaluate the touched jobs, as many as the round's budget allows."""
         touched = round_.touched
         touched.jobs |= self._publisher.waiting_for_progress(touched.mentioned)
+        # Progress that is read late may take the reason away that was found for a job's symptoms.
+        touched.jobs |= touched.mentioned & self._verdicts.keys()
         self._defer(touched, round_.budget)
         for key in sorted(touched.jobs):
             evidence = self._evidence(key)

@@ -57,6 +57,12 @@ disturbances = st.builds(
 @example(
     [Trouble("hang", 651.0, 9999), Trouble("switch", 0.0, 163)], False, Disturbance(5.0, 0.0, 0.0, 0.0, 0)
 )
+@example(
+    # A job made progress after a GPU's fault and before its own: that is known only when both were read.
+    [Trouble("application", 262.0, 1), Trouble("progress", 210.0, 1), Trouble("gpu", 0.0, 0)],
+    True,
+    Disturbance(300.0, 0.0, 0.0, 0.0, 0),
+)
 @given(st.lists(troubles, min_size=1, max_size=4), st.booleans(), disturbances)
 def test_any_troubles_end_alike_however_late_they_are_told(
     happened: list[Trouble], moved: bool, disturbance: Disturbance
