@@ -110,7 +110,7 @@ def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> 
     """
     there = [s for s in placements if s.overlaps(at - config.slack, at + config.slack)]
     # A launcher or a driver holds no rank, where others hold GPUs.
-    there = [s for s in there if s.gpus or s.ranks or s.observed] or there
+    there = [s for s in there if s.gpus or s.ranks or s.observed or s.position is not None] or there
     held = {rank for s in there if s.start <= at for rank in s.ranks}
     latest: dict[str, Placement] = {}
     for placement in sorted(there, key=lambda s: (s.start, s.uid)):

@@ -83,6 +83,16 @@ def test_a_gpu_that_fails_is_told_with_the_job_that_stood_there() -> None:
     assert [(j.kind, j.name) for j in incident.jobs] == [(SLURM_JOB, "4242")]
 
 
+def test_a_rank_that_is_known_on_one_node_leaves_the_job_its_other_nodes() -> None:
+    known = line("job.rank", 0, 60, nranks=32, index=0, pci="0000:10:00")
+    story = [
+        says("running", 0, ALL),
+        known,
+        *(line("job.failed", r, 600, subtype="cuda_oom") for r in (0, 9)),
+    ]
+    assert told(story).only().nodes == tuple(NODES)
+
+
 @pytest.mark.parametrize("end", ["ended", "running"])
 def test_a_job_that_has_left_a_node_is_no_victim_of_it(end: str) -> None:
     moved = says(end, 300, "cn[003-004]" if end == "running" else "")
