@@ -188,7 +188,8 @@ KINDS: dict[str, Kind] = {
     "tensor_rank_hang": _silent("tensor_rank_hang", nested=True),
     "pipeline_stage_stuck": _silent("pipeline_stage_stuck", pipeline=True, whole_node=True),
     "illegal_address": _own("illegal_address", _illegal_address),
-    "user_exception": _own("user_exception", _user_exception, pods=1),
+    # Of a small job it is its owner's business, who reads it in the log.
+    "user_exception": _own("user_exception", _user_exception, pods=4),
     "host_oom": _own("host_oom", _host_oom),
     "cuda_oom": _own("cuda_oom", _cuda_oom),
     "data_stuck": _own("data_stuck", _data_stuck),

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_gauge, level
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.model.entity import Entity, Gpu, JobRef
@@ -75,6 +76,18 @@ class Burst:
     def is_mute(self) -> bool:
         """Whether only the kernel spoke: a code, or a process that it killed; of what the job ran nothing says that it failed."""
         return not self.is_shared and all(s.kind in _KERNELS for s in self.sightings)
+
+    @property
+    def tries(self) -> int:
+        """How often it failed: what a program's processes say of one failure lies close together."""
+        return sum(1 for _ in split_at_gaps(self.failures, lambda s: s.at, policy().starts.apart))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the program itself said how it failed, to whoever reads its log: an exception, a code that it ended with."""
+        return (
+            not self.is_shared and all(s.kind not in _KERNELS for s in self.failures) and bool(self.failures)
+        )
 
     @property
     def certainty(self) -> Certainty:

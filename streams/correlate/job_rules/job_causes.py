@@ -13,8 +13,10 @@ from streams.correlate.job_rules.first_failures import first_host, set_of_nodes,
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
+from streams.correlate.state.placement import Placement
 from streams.correlate.state.repeat_faults import FIRST_HOST, FIRST_NODES
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
@@ -61,6 +63,9 @@ def application_root(
         ready_at=min(_ready_at(crash, config) for crash in crashes),
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
+        alone=not burst.is_plain
+        or sum(crash.tries for crash in crashes) >= policy().own_failures.times
+        or _is_dear(evidence, burst, there),
         cleared_at=recovered(evidence, burst.end, config),
         causes=burst.sightings,
         jobs=(job,),
@@ -69,6 +74,14 @@ def application_root(
             rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
         ),
     )
+
+
+def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) -> bool:
+    """Whether the job is so large, or ran for so long, that its end is more than its owner's own business."""
+    own = policy().own_failures
+    if sum(p.gpus or own.gpus_a_node for p in there) >= own.gpus:
+        return True
+    return evidence.ran_at is not None and burst.start - evidence.ran_at >= own.ran
 
 
 def _ready_at(crash: Burst, config: Config) -> datetime:

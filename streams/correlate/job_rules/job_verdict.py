@@ -119,7 +119,9 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
         elif not (
-            burst.says_nothing or _went_on(burst, evidence, config) or _was_stopped(burst, evidence, config)
+            burst.says_nothing
+            or _did_no_harm(burst, evidence, hangs, config)
+            or _was_stopped(burst, evidence, config)
         ) and not firsts.accuse(verdict, burst, loose):
             loose.setdefault(number, []).append(burst)
     applications: list[tuple[Burst, Hypothesis]] = []
@@ -416,23 +418,26 @@ def _is_teardown(burst: Burst, hangs: Sequence[Episode], config: Config) -> bool
     )
 
 
-def _went_on(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
-    """Whether the job made progress, or came to a good end, right after what the kernel told, and said nothing of it: that was
-    not its own, or no matter.
+def _did_no_harm(burst: Burst, evidence: JobEvidence, hangs: Sequence[Episode], config: Config) -> bool:
+    """Whether only the kernel spoke, and the job went on or came to a good end: that was not its own, or no matter.
+
+    What kernels on GPUs leave is a program's daily business, and counts only where something of the job ended or stood still
+    with it; where the kernel killed a process, that is the end of something.
     """
     if not burst.is_mute:
         return False
-    until = burst.end + config.restart_settle
-    if any(
-        p.succeeded and p.node in burst.nodes and _ends_in(p, burst.start, until) for p in evidence.placements
-    ):
+    since, until = burst.start - config.slack, burst.end + config.restart_settle
+    ended = [p for p in evidence.placements if p.end is not None and since <= p.end <= until]
+    if any(p.succeeded and p.node in burst.nodes for p in ended):
         return True
     moved = any(burst.end + config.together < at <= until for at in evidence.moved)
-    return moved and not any(burst.start < p.start <= until for p in evidence.placements)
-
-
-def _ends_in(placement: Placement, since: datetime, until: datetime) -> bool:
-    return placement.end is not None and since <= placement.end <= until
+    if moved and not any(burst.start < p.start <= until for p in evidence.placements):
+        return True
+    if burst.failures or any(p.succeeded is not True for p in ended):
+        return False
+    return not any(
+        hang.start - config.before <= burst.start <= hang.reported_at + config.together for hang in hangs
+    )
 
 
 def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:

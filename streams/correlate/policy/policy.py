@@ -60,6 +60,21 @@ class StartPolicy(Strict):
         return timedelta(seconds=self.apart_s)
 
 
+class OwnFailurePolicy(Strict):
+    """When a program's own failure is more than its owner's business."""
+
+    gpus: int
+    gpus_a_node: int
+    """Assumed where nobody says."""
+    ran_h: float
+    times: int
+
+    @property
+    def ran(self) -> timedelta:
+        """How long a job ran whose end is an incident."""
+        return timedelta(hours=self.ran_h)
+
+
 class RepeatPolicy(Strict):
     """How earlier incidents of the same offender count."""
 
@@ -98,6 +113,7 @@ class Policy(Strict):
     deadly: frozenset[str]
     waiting: WaitingPolicy
     starts: StartPolicy
+    own_failures: OwnFailurePolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

@@ -23,8 +23,15 @@ from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import RepeatFaults, first_name, names_of
-from streams.correlate.state.rows import DocumentRow
+from streams.correlate.state.repeat_faults import (
+    FIRST_HOST,
+    FIRST_NODES,
+    RepeatFaults,
+    first_name,
+    names_of,
+    untold_fault,
+)
+from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
@@ -99,7 +106,11 @@ class Publisher:
                 wakes += later
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
-            kept = {h.id for h in by_place[place] if h.opens_alone or claims.get(h.id)}
+            untold = [h for h in by_place[place] if not h.opens_alone and not claims.get(h.id)]
+            if place.kind is PlaceKind.JOB:
+                firsts = _firsts(place.name, untold)
+                self._changed(self._repeats.record_untold(place.name, firsts, now - self._config.retention))
+            kept = {h.id for h in by_place[place]} - {h.id for h in untold}
             for name in sorted(self._by_place.get(place, set()) - kept):
                 gone, wake = self._give_up(name, successor, now)
                 changes += gone
@@ -211,10 +222,13 @@ class Publisher:
             self._unindex(row.incident.id, before)
         self._state.documents.put(row.incident.id, row)
         self._index(row.incident.id, row)
-        changed = self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
-        self._recounted |= changed
+        self._changed(self._repeats.record(old, row.incident, withdrawn=row.withdrawn))
+
+    def _changed(self, histories: set[str]) -> None:
+        """Histories have changed: incidents are counted again, and jobs on hosts of first failures judged again."""
+        self._recounted |= histories
         self.first_hosts |= {
-            name.removeprefix(first_name("")) for name in changed if name.startswith(first_name(""))
+            name.removeprefix(first_name("")) for name in histories if name.startswith(first_name(""))
         }
 
     def _counted(self, incident: Incident) -> Incident:
@@ -349,6 +363,16 @@ class Publisher:
             _discard(self._by_job, job.key, name)
         for entity in names_of(row.incident):
             _discard(self._by_entity, entity, name)
+
+
+def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFault]]:
+    """A job's failures by the host on which it failed first, of those where one was first."""
+    found: dict[str, list[PastFault]] = {}
+    for h in failures:
+        if host := h.facts.get(FIRST_HOST):
+            fault = untold_fault(h.id, h.family, h.fault_at, job, str(h.facts.get(FIRST_NODES) or ""))
+            found.setdefault(str(host), []).append(fault)
+    return found
 
 
 def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:

@@ -7,7 +7,7 @@ What is kept is a function of the incidents as they stand: one that becomes part
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from streams.correlate.policy.policy import policy
@@ -59,6 +59,12 @@ class RepeatFaults:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._untold: dict[str, set[str]] = {}
+        """By job: names of the hosts on which a failure of it is counted that was no incident."""
+        for name, row in state.histories.items():
+            for fault in row.faults:
+                if fault.job is not None and _is_untold(fault, fault.job):
+                    self._untold.setdefault(fault.job, set()).add(name)
 
     def record(self, old: Incident | None, new: Incident, *, withdrawn: bool = False) -> set[str]:
         """Record a revision. Returns the offenders whose history it changed."""
@@ -81,6 +87,34 @@ class RepeatFaults:
             if self._keep(name, tuple(latest)):
                 changed.add(name)
         return changed
+
+    def record_untold(
+        self, job: str, failures: Mapping[str, Sequence[PastFault]], since: datetime
+    ) -> set[str]:
+        """Count a job's failures that are no incidents for the hosts on which it failed first (`failures`, by host).
+
+        What was counted so before and is none of them any more is taken out, but for what is older than `since`: its evidence is
+        forgotten. Returns the histories that it changed.
+        """
+        firsts = {first_name(host): faults for host, faults in failures.items()}
+        changed, left = set(), set()
+        for name in sorted({*firsts, *self._untold.get(job, ())}):
+            row = self._state.histories.get(name, HistoryRow())
+            faults = {f.incident: f for f in row.faults if not (_is_untold(f, job) and f.fault_at >= since)}
+            faults |= {f.incident: f for f in firsts.get(name, ())}
+            latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
+            if self._keep(name, tuple(latest)):
+                changed.add(name)
+            if any(_is_untold(fault, job) for fault in latest):
+                left.add(name)
+        self._index_untold(job, left)
+        return changed
+
+    def _index_untold(self, job: str, names: set[str]) -> None:
+        if names:
+            self._untold[job] = names
+        else:
+            self._untold.pop(job, None)
 
     def facts(self, incident: Incident) -> Mapping[str, Attribute]:
         """Facts about earlier incidents of the same faulty entity: how many, and the days (UTC) of the latest.
@@ -128,6 +162,15 @@ class RepeatFaults:
         known = name in self._state.histories
         self._state.histories.drop(name)
         return known
+
+
+def untold_fault(incident: str, family: str, at: datetime, job: str, nodes: str) -> PastFault:
+    """A failure that is counted though it is no incident. Its number, and so its id, may be given again once it is forgotten."""
+    return PastFault(f"{incident}/{nodes}", family, at, None, job, nodes)
+
+
+def _is_untold(fault: PastFault, job: str) -> bool:
+    return fault.job == job and "/" in fault.incident
 
 
 def _job_of(incident: Incident, name: str) -> tuple[str | None, str | None]:

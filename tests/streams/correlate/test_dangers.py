@@ -13,6 +13,7 @@ from tests.streams.correlate.world import (
     World,
     at,
     cluster,
+    failed,
     job,
     link,
     nccl_error,
@@ -38,6 +39,7 @@ def closes_a_node(incident: Incident) -> bool:
 QUIET: dict[str, list[Signal]] = {
     "clean-up after a kill": [xid(n, 45, i, index=i) for i, n in enumerate(FOUR)],
     "one 43 on its own": [xid("n1", 43, 0)],
+    "a single illegal access, after which nothing ends": [xid("n1", 31, 0)],
     "a row remapping that was recorded": [xid("n1", 63, 0)],
     "a gauge that still shows last week's code": [xid("n1", 79, 0, source="dcgm")],
     "pause received by victims": [pause("n1", "mlx5_0", "received", 0), pause("n2", "mlx5_0", "received", 1)],
@@ -67,7 +69,11 @@ def hang(ranks: list[int], **more: int) -> list[Signal]:
 ALL = list(range(32))
 UNSURE: dict[str, tuple[list[Signal], str, Certainty]] = {
     "everybody waits in the same place": (hang(ALL), "hang", Certainty.WEAK),
-    "a single illegal access": ([xid("n1", 31, 0)], "application", Certainty.WEAK),
+    "a single illegal access of a job that fails": (
+        [xid("n1", 31, 0), failed("llama", 0, 2, exitcode=1)],
+        "application",
+        Certainty.WEAK,
+    ),
     "a code that is not known": ([xid("n1", 999, 0)], "unknown", Certainty.WEAK),
     "one rank of a node is silent": (hang([r for r in ALL if r != 9]), "silent_node", Certainty.LIKELY),
     "two nodes are silent": (hang([r for r in ALL if r // 8 not in (1, 2)]), "hang", Certainty.LIKELY),

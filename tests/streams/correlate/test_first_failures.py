@@ -59,6 +59,21 @@ def test_the_third_job_that_fails_first_on_a_host_names_it(restarts: bool) -> No
     assert len([i for i in world.incidents() if i.fault_at >= at(2 * HOUR)]) == 1, "told once"
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_failures_too_small_for_an_incident_count_for_their_host(restarts: bool) -> None:
+    small = World(cluster({name: nodes[1:] for name, nodes in JOBS.items()}, spare=OTHERS))
+    for number, name in enumerate(["job0", "job1", "job2"]):
+        assert small.incidents() == []
+        for pod, after in ((1, 0), (0, 3), (2, 4)):
+            small.see(failed(name, pod, number * HOUR + after, exitcode="1"))
+        small.pass_to((number + 1) * HOUR, step=60)
+        if restarts:
+            small.restart()
+    lemon = small.only()
+    assert (lemon.root.node, lemon.certainty) == (LEMON, Certainty.LIKELY)
+    assert "so did train/job0, train/job1" in lemon.reason
+
+
 QUIET = {
     "the same job on the same nodes": [("job0", 2)] * 4,
     "another host each time": [("job0", 2), ("job1", 1), ("job2", 3), ("job3", 1)],

@@ -199,9 +199,12 @@ def failures_story() -> Story:
     return facts, signals
 
 
+PHI = ["n5", "n6", "n10", "n11"]
+
+
 def neighbours_story() -> Story:
     """A notebook beside a job, a job that is preempted, one that crashes again, one that waits for its lost node."""
-    facts = cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"], "phi": ["n5", "n6"], "qwen": ["n7", "n8"]})
+    facts = cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"], "phi": PHI, "qwen": ["n7", "n8"]})
     beside = replace(
         pods("notebook", ["n1"])[0], job=None, gpus=1, rank=None, ranks=None, workload=WorkloadClass.NOTEBOOK
     )
@@ -225,7 +228,7 @@ def neighbours_story() -> Story:
             for p in range(2)
         ),
     ]
-    return [*facts, beside, *removed, *waits, *pods("phi", ["n5", "n9"], since=200, attempt=2)], signals
+    return [*facts, beside, *removed, *waits, *pods("phi", [*PHI[:3], "n9"], since=200, attempt=2)], signals
 
 
 STORIES: list[Callable[[], Story]] = [

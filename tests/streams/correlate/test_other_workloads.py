@@ -88,7 +88,7 @@ def test_the_trouble_of_what_is_no_training_opens_nothing(kind: WorkloadClass) -
 def test_a_pod_that_comes_to_be_known_after_its_trouble_is_judged_by_what_it_is(
     kind: WorkloadClass | None,
 ) -> None:
-    known = other("nb", kind or WorkloadClass.TRAINING, "n9")
+    known = replace(other("nb", kind or WorkloadClass.TRAINING, "n9"), gpus=32)
     world = World(cluster({"llama": FOUR}, spare=["n9"]))
     world.see(failed("nb", 0, 0, "cuda_oom"))
     world.pass_to(30)
@@ -120,6 +120,7 @@ def test_a_code_on_a_node_that_a_notebook_shares_is_not_laid_to_the_job() -> Non
     alone = World(cluster({"llama": FOUR}))
     for world in (shared, alone):
         world.see(xid("n2", 31, 0))
+        world.end("llama", FOUR, 8)
         world.pass_to(200)
     assert shared.incidents() == []
     assert [i.family for i in alone.incidents()] == ["application"]

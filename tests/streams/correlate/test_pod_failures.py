@@ -13,6 +13,7 @@ from streams.model.signal import Severity, Signal
 from tests.streams.correlate.world import (
     FOUR,
     World,
+    all_ended,
     at,
     cluster,
     failed,
@@ -435,9 +436,16 @@ def test_a_crash_that_comes_back_after_its_incident_is_forgotten_is_known_to_hav
 
 
 def test_a_code_that_the_job_goes_on_after_is_not_its_own() -> None:
-    for moves, opens in (([30, 60, 90], False), ([], True)):
+    for moves, end, opens in (
+        ([30, 60, 90], None, False),
+        ([], None, False),
+        ([], "Failed", True),
+        ([], "Succeeded", False),
+    ):
         world = World(cluster({"llama": FOUR}))
         world.see(xid("n2", 31, 0))
+        if end is not None:
+            world.end("llama", FOUR, 8, end)
         for i in moves:
             world.pass_to(i)
             world.see(progress("llama", i, i))
@@ -463,6 +471,7 @@ def test_severity_of_the_signal_does_not_matter_to_whose_it_is() -> None:
 def test_a_crash_names_the_one_gpu_that_all_its_codes_were_seen_on() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(xid("n2", 31, 0, index=3), xid("n2", 43, 0.2, index=3), xid("n2", 13, 1, index=3))
+    world.end("llama", FOUR, 8)
     world.pass_to(200)
     crash = world.only()
     assert (crash.family, crash.root.node, crash.root.gpu) == ("application", None, None)
@@ -478,6 +487,7 @@ def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
     told = xid("n2", 31, 0, index=3)
     named = replace(told.entity, gpu=replace(gpu(3), uuid="GPU-7c1e"))
     world.see(told, replace(xid("n2", 13, 1, index=3), entity=named))
+    world.end("llama", FOUR, 8)
     world.pass_to(200)
     assert {name: world.only().facts.get(name) for name in NAMES} == {
         "gpu_node": "n2", "gpu_pci": gpu(3).pci, "gpu_uuid": "GPU-7c1e"}  # fmt: skip
@@ -497,7 +507,54 @@ def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
 def test_a_crash_on_several_gpus_or_on_none_that_is_known_names_none(seen: list[Signal]) -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(*seen)
+    world.end("llama", FOUR, 8)
     world.pass_to(200)
     crash = world.only()
     assert crash.family == "application"
     assert not any(name in crash.facts for name in NAMES)
+
+
+TWO = FOUR[:2]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "since", "signals", "opens"),
+    [
+        (TWO, -3000, [failed("llama", 0, 0, exitcode=1), failed("llama", 1, 2, exitcode=1)], False),
+        (TWO, -3000, [failed("llama", 0, 0, "cuda_oom"), xid("n1", 31, 0)], False),
+        (FOUR, -3000, [failed("llama", 0, 0, exitcode=1)], True),
+        (TWO, -7 * 3600, [failed("llama", 0, 0, exitcode=1)], True),
+        (TWO, -3000, [failed("llama", 0, t, exitcode=1) for t in (0, 400, 800)], True),
+        (TWO, -3000, [failed("llama", 0, t, exitcode=1) for t in (0, 60, 120)], True),
+        (TWO, -3000, [failed("llama", 0, t, exitcode=1) for t in (0, 60)], False),
+        (TWO, -3000, [failed("llama", 0, 0, exitcode=1), *timeouts("llama", range(8, 16), 605)], True),
+        (TWO, -3000, [sign("node.memory", "n1", 0, "oom", process="python", pod="llama-worker-0")], True),
+        (TWO, -3000, [xid("n1", 31, 0), xid("n2", 31, 0.5)], True),
+    ],
+    ids=[
+        "small and short",
+        "out of memory, with its code",
+        "large",
+        "ran for hours",
+        "a third time",
+        "a third time within minutes",
+        "twice",
+        "peers wait for it",
+        "the kernel killed it",
+        "codes on several nodes",
+    ],
+)  # fmt: skip
+def test_a_programs_own_words_are_an_incident_only_where_they_matter_to_others(
+    nodes: list[str], since: float, signals: list[Signal], opens: bool
+) -> None:
+    world = World([*cluster({"gemma": ["m1", "m2", "m3"]}), *cluster({}, spare=FOUR)])
+    for pod in pods("llama", nodes, since=since):
+        world.tell(pod)
+    world.pass_to(0)
+    world.see(*signals)
+    last = max((s.observed_at - at(0)).total_seconds() for s in signals)
+    for pod in all_ended("llama", nodes, last + 4):
+        world.tell(replace(pod, scheduled_at=at(since)))
+    world.pass_to(1200, step=10)
+    found = world.incidents()
+    assert [i.family for i in found] == (["application"] if opens else [])

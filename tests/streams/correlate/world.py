@@ -73,6 +73,13 @@ def pods(
     ]
 
 
+def all_ended(name: str, nodes: Sequence[str], seconds: float, phase: str = "Failed") -> list[PodFact]:
+    """The pods of a job when they have ended."""
+    return [
+        replace(pod, ended_at=at(seconds), phase=phase, observed_at=at(seconds)) for pod in pods(name, nodes)
+    ]
+
+
 def cluster(jobs: dict[str, Sequence[str]], spare: Iterable[str] = ()) -> list[Fact]:
     """Facts of all nodes and pods of these jobs."""
     names = sorted({n for nodes in jobs.values() for n in nodes} | set(spare))
@@ -339,6 +346,11 @@ class World:
 
     def tell(self, fact: Fact) -> None:
         self._note(self.engine.on_fact(fact.key, fact, max(fact.observed_at, self.now)))
+
+    def end(self, name: str, nodes: Sequence[str], seconds: float, phase: str = "Failed") -> None:
+        """All pods of a job end."""
+        for pod in all_ended(name, nodes, seconds, phase):
+            self.tell(pod)
 
     def gone(self, fact: Fact, seconds: float) -> None:
         self._note(self.engine.on_fact(fact.key, None, at(seconds)))
