@@ -101,6 +101,8 @@ def _counts_alone(mine: Iterable[Sighting]) -> bool:
     table, occasions, last = families(), 0, None
     for s in sorted(mine, key=order):
         rule = table.rule(s)
+        if rule is not None and not rule.alone:
+            continue
         if rule is None or not rule.recurs:
             return True
         if last is None or s.at - last >= timedelta(seconds=table.recurring.apart_s):

@@ -65,6 +65,7 @@ class SignalRule(Strict):
     hold_s: float = 0
     follows: bool = False
     recurs: bool = False
+    alone: bool = True
     each: Literal["pod", "job"] = "pod"
     waits: bool = False
     starts: bool = False
