@@ -56,6 +56,8 @@ from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
+_PORT_EVENT = "async_event"
+
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
@@ -230,6 +232,8 @@ def _hangs(evidence: JobEvidence, config: Config) -> list[Episode]:
     reports = [t for t in evidence.reports if until is None or t.sighting.at > until]
     found: list[Episode] = []
     for episode in episodes(reports, config.episode_gap):
+        if all(s.text("subtype") == _PORT_EVENT for s in episode.lines):
+            continue  # a port that bounced, as a library saw it: nothing waits or has failed
         last = found[-1] if found else None
         if (
             last is not None

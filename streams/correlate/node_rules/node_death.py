@@ -111,7 +111,8 @@ def weighed(
     if h.family != FAMILY or not (gone := _last_time(h, row)):
         return h
     since, back = gone[0].at, _returned_at(gone, row)
-    if (life := _progress(since, back, reports) or _own_words(h, since, back, row)) is not None:
+    # Its own words first: while they stand, what its jobs tell is not waited for (`liveness_window`).
+    if (life := _own_words(h, since, back, row) or _progress(since, back, reports)) is not None:
         return replace(
             h,
             certainty=at_most(h.certainty, Certainty.LIKELY),

@@ -35,6 +35,7 @@ from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
+from streams.model.kinds import SignalKind
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
 IsExpired = Callable[[DocumentRow, datetime], bool]
@@ -90,7 +91,7 @@ class Publisher:
         self._recounted: set[str] = set()
         for place in sorted(by_place):
             for h in sorted(by_place[place], key=lambda h: h.id):
-                if not h.opens_alone and not claims.get(h.id):
+                if not h.opens_alone and not _is_felt(claims.get(h.id, {})):
                     continue
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
@@ -106,7 +107,7 @@ class Publisher:
                 wakes += later
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
-            untold = [h for h in by_place[place] if not h.opens_alone and not claims.get(h.id)]
+            untold = [h for h in by_place[place] if not (h.opens_alone or _is_felt(claims.get(h.id, {})))]
             if place.kind is PlaceKind.JOB:
                 firsts = _firsts(place.name, untold)
                 self._changed(self._repeats.record_untold(place.name, firsts, now - self._config.retention))
@@ -375,9 +376,14 @@ def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFaul
     return found
 
 
+def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
+    """Whether a job suffers: codes of its kernels alone, which jobs leave all day, say no such thing."""
+    return any(s.kind != SignalKind.GPU_XID for found in claims.values() for s in found)
+
+
 def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:
     """Whether it may be over by itself soon, and costs nobody anything until then."""
-    if h.brief_until is None or now >= h.brief_until or claims:
+    if h.brief_until is None or now >= h.brief_until or _is_felt(claims):
         return False
     return settled(h, claims, now).certainty is not Certainty.DECISIVE
 

@@ -63,6 +63,12 @@ disturbances = st.builds(
     True,
     Disturbance(300.0, 0.0, 0.0, 0.0, 0),
 )
+@example(
+    # Two signs of life of a node, of which either may be read first.
+    [Trouble("application", 69.0, 1), Trouble("progress", 244.0, 1), Trouble("switch", 0.0, 7)],
+    True,
+    Disturbance(60.0, 0.0, 0.0, 0.0, 0),
+)
 @given(st.lists(troubles, min_size=1, max_size=4), st.booleans(), disturbances)
 def test_any_troubles_end_alike_however_late_they_are_told(
     happened: list[Trouble], moved: bool, disturbance: Disturbance

@@ -178,6 +178,21 @@ def test_a_bounce_that_cost_a_job_its_connections_explains_them_and_closes_nothi
     assert not closes_a_node(incident)
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [xid("n1", 13, 40, index=2), xid("n1", 45, 41, index=2)],
+        [replace(nccl_error("llama", 3, 31), attributes={"subtype": "async_event", "reason": "port error"})],
+    ],
+    ids=["codes of a program", "the library saw the port bounce"],
+)
+def test_a_bounce_that_a_job_does_not_feel_is_no_incident(beside: list[Signal]) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(nic("n1", "eth0", 30), nic("n1", "eth0", 32, cleared=True), *beside)
+    world.pass_to(600)
+    assert world.incidents() == []
+
+
 def test_a_hang_that_begins_minutes_after_a_bounce_has_another_reason() -> None:
     silent = [r for r in range(32) if r // 8 != 1]
     world = story(
