@@ -24,6 +24,7 @@ from streams.inventory.objects import (
     is_node_work,
     kind_of,
     part,
+    text,
 )
 from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
@@ -55,6 +56,8 @@ class Inventory:
         self._settled = False
         self._pods: dict[Identity, KubeObject] = {}
         self._jobs: dict[Identity, KubeObject] = {}
+        self._former: dict[str, KubeObject] = {}
+        """By uid: deleted jobs and parts of them of which pods are left; those belong to what they belonged to."""
         self._pods_under: defaultdict[Identity, set[Identity]] = defaultdict(set)
         self._owners_of: dict[Identity, frozenset[Identity]] = {}
         self._wanted: dict[str, FactRecord] = {}
@@ -166,13 +169,16 @@ class Inventory:
             self._place(who, at)
 
     def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
+        former = self._jobs.get(who)
+        if former is not None and (uid := _uid(former)) and uid != _uid(job) and who in self._pods_under:
+            self._former[uid] = former
         if job is None:
             self._jobs.pop(who, None)
             self._want(self._key(who), None)
         else:
             self._jobs[who] = _slim(job)
-            topmost = not chain(job, who.namespace, self._jobs.get)
-            work = self._classifier.of_job(job, self._jobs.get)
+            topmost = not chain(job, who.namespace, self._owner)
+            work = self._classifier.of_job(job, self._owner)
             told = topmost and (work.kind is WorkloadClass.TRAINING or asks_for_gpus(job))
             self._want(self._key(who), job_fact(self._cluster, job, at, work) if told else None)
         for pod in sorted(self._pods_under.get(who, ())):
@@ -181,11 +187,11 @@ class Inventory:
     def _place(self, who: Identity, at: datetime) -> None:
         """Work out a pod's job and ranks anew."""
         pod = self._pods[who]
-        owners = chain(pod, who.namespace, self._jobs.get)
+        owners = chain(pod, who.namespace, self._owner)
         top = top_owner(pod, owners)
         above = {Identity(ref.kind, ref.namespace, ref.name) for ref in (*owners, top) if ref is not None}
         self._own(who, frozenset(above))
-        job = self._jobs.get(Identity(top.kind, top.namespace, top.name)) if top else None
+        job = self._owner(top) if top else None
         work = self._work_of(pod, owners, top, job)
         trains = work.kind is WorkloadClass.TRAINING
         if not gpus_requested(part(pod, "spec")) and not (trains and job is not None):
@@ -199,16 +205,24 @@ class Inventory:
     ) -> Workload:
         """What a pod is for. What its job says for certain holds for all of its pods, whatever each of them looks like."""
         if job is not None:
-            work = self._classifier.of_job(job, self._jobs.get)
+            work = self._classifier.of_job(job, self._owner)
             if not work.guessed and work.kind is not WorkloadClass.UNKNOWN:
                 return work
-        return self._classifier.of_pod(pod, owners, top, self._jobs.get)
+        return self._classifier.of_pod(pod, owners, top, self._owner)
+
+    def _owner(self, ref: JobRef) -> KubeObject | None:
+        """The object that a reference means: of one name and two uids the one with its uid, also when that is deleted."""
+        found = self._jobs.get(Identity(ref.kind, ref.namespace, ref.name))
+        if found is None or (ref.uid and _uid(found) not in ("", ref.uid)):
+            return self._former.get(ref.uid or "")
+        return found
 
     def _own(self, pod: Identity, owners: frozenset[Identity]) -> None:
         for owner in self._owners_of.pop(pod, frozenset()) - owners:
             self._pods_under[owner].discard(pod)
             if not self._pods_under[owner]:
                 del self._pods_under[owner]
+                self._former = {uid: obj for uid, obj in self._former.items() if identity(obj) != owner}
         for owner in owners:
             self._pods_under[owner].add(pod)
         if owners:
@@ -267,6 +281,10 @@ class Inventory:
 def _same(new: FactRecord, old: FactRecord) -> bool:
     """A heartbeat moves only the time of observation: that is no news."""
     return replace(new.fact, observed_at=old.fact.observed_at) == old.fact and new.extra == old.extra
+
+
+def _uid(obj: KubeObject | None) -> str:
+    return text(part(obj, "metadata"), "uid") or "" if obj is not None else ""
 
 
 def _may_matter(pod: KubeObject) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streams.inventory.names import names
-from streams.inventory.objects import Identity, KubeObject, items, kind_of, labels_of, part, text
+from streams.inventory.objects import KubeObject, items, kind_of, labels_of, text
 from streams.model.entity import JobRef
 
-Lookup = Callable[[Identity], KubeObject | None]
-"""A known object by its identity, or None."""
+Lookup = Callable[[JobRef], KubeObject | None]
+"""The object that is meant, or None: one that bears the name but another uid is somebody else."""
 
 MOST_STEPS = 8
 """No real chain is longer; a circle of owner references must end too."""
@@ -26,7 +26,7 @@ def chain(obj: KubeObject, namespace: str, lookup: Lookup) -> tuple[JobRef, ...]
     """The owners above an object, nearest first.
 
     The chain ends below owners that merely start jobs (a CronJob, a workflow), and at the last owner that is named,
-    known or not: a name is enough to act on. An object that bears the name but another uid is somebody else.
+    known or not: a name is enough to act on.
     """
     owners: list[JobRef] = []
     here: KubeObject | None = obj
@@ -38,7 +38,7 @@ def chain(obj: KubeObject, namespace: str, lookup: Lookup) -> tuple[JobRef, ...]
         if kind in names().starters or kind in names().not_jobs:
             break
         owners.append(JobRef(kind, namespace, str(reference["name"]), text(reference, "uid")))
-        here = _known(owners[-1], lookup)
+        here = lookup(owners[-1])
     return tuple(owners)
 
 
@@ -55,10 +55,3 @@ def top_owner(obj: KubeObject, owners: tuple[JobRef, ...]) -> JobRef | None:
         if named and top.kind != kind and all(owner.kind != kind for owner in owners):
             return JobRef(kind, top.namespace, named)
     return top
-
-
-def _known(owner: JobRef, lookup: Lookup) -> KubeObject | None:
-    found = lookup(Identity(owner.kind, owner.namespace, owner.name))
-    if found is None or (owner.uid and text(part(found, "metadata"), "uid") not in (None, owner.uid)):
-        return None
-    return found

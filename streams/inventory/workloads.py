@@ -15,7 +15,6 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.inventory.jobs import Workload, env_of, pod_specs, roles
 from streams.inventory.names import names
 from streams.inventory.objects import (
-    Identity,
     KubeObject,
     annotations_of,
     gpus_requested,
@@ -97,7 +96,7 @@ class Classifier:
         """What a job object is for."""
         who = identity(job)
         owners = chain(job, who.namespace, lookup)
-        known = [obj for ref in owners if (obj := lookup(_who(ref))) is not None]
+        known = [obj for ref in owners if (obj := lookup(ref)) is not None]
         kinds = [*(ref.kind for ref in reversed(owners)), who.kind, *_started_by((job, *known))]
         template = part(job, "spec", "template")
         return self._class((job, template, *known), kinds, pod_specs(job), _indexed_pods(job))
@@ -107,7 +106,7 @@ class Classifier:
     ) -> Workload:
         """What a pod is for, by itself and by its owners (`owners.chain`, `owners.top_owner`)."""
         refs = {(ref.kind, ref.name): ref for ref in (*owners, top) if ref is not None}
-        objects = [obj for ref in refs.values() if (obj := lookup(_who(ref))) is not None]
+        objects = [obj for ref in refs.values() if (obj := lookup(ref)) is not None]
         kinds = [*(ref.kind for ref in reversed(refs.values())), *_started_by((pod, *objects))]
         written = (labels_of(pod), annotations_of(pod))
         indexed = 2 if any(_COMPLETION_INDEX in labels for labels in written) and not objects else 0
@@ -175,10 +174,6 @@ class Classifier:
             if not general.isdisjoint(kinds):
                 return Workload(found, guessed=True)
         return UNKNOWN
-
-
-def _who(ref: JobRef) -> Identity:
-    return Identity(ref.kind, ref.namespace, ref.name)
 
 
 def _started_by(objects: Sequence[KubeObject]) -> list[str]:

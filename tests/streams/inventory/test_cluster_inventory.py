@@ -143,6 +143,20 @@ def test_a_job_below_another_is_not_told_as_a_job_of_its_own() -> None:
     assert pod_of(changes).job == JobRef("JobSet", "team-a", "top", "uid-top")
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew under its name"])
+def test_a_part_of_a_job_that_is_gone_leaves_its_pods_their_job(anew: bool) -> None:
+    """Controllers restart a job by deleting its parts; for a while their pods are still there, and end."""
+    top = owner("JobSet", "top", api="jobset.x-k8s.io/v1alpha2")
+    child = batch_job("child", uid="uid-child", ownerReferences=[top])
+    inventory = settled(child, pod(owners=[owner("Job", "child")]))
+    inventory.apply(added(batch_job("child", uid="uid-2", ownerReferences=[top])) if anew else deleted(child))
+    changes = inventory.apply(added(pod(owners=[owner("Job", "child")], phase="Failed")))
+    assert pod_of(changes).job == JobRef("JobSet", "team-a", "top", "uid-top")
+    inventory.apply(deleted(pod(owners=[owner("Job", "child")])))
+    changes = inventory.apply(added(pod(owners=[owner("Job", "child")])))
+    assert pod_of(changes).job == JobRef("Job", "team-a", "child", "uid-child"), "forgotten with its last pod"
+
+
 def test_a_pod_that_starts_under_an_old_name_is_news() -> None:
     inventory = settled(pod())
     again = pod(on="gpu-02")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from streams.inventory.jobs import job_fact
-from streams.inventory.objects import Identity
 from streams.inventory.owners import chain, top_owner
+from streams.model.entity import JobRef
 from tests.streams.inventory.objects import (
     AT,
     Object,
@@ -87,8 +87,9 @@ JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
     ],
 )
 def test_the_top_most_owner_is_found(shown: Object, top: str | None) -> None:
-    def lookup(who: Identity) -> Object | None:
-        return KNOWN.get(who.name) if who.kind == "Job" else None
+    def lookup(who: JobRef) -> Object | None:
+        found = KNOWN.get(who.name) if who.kind == "Job" else None
+        return found if found is None or found["metadata"].get("uid", who.uid) == who.uid else None
 
     found = top_owner(shown, chain(shown, "team-a", lookup))
     assert (found.key if found else None) == top
