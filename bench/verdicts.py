@@ -232,7 +232,13 @@ def same_job(job: JobRef, true: Mapping[str, str]) -> bool:
     """Whether a job is one of the truth. Slurm's go by their number or their name; nobody knows a kind or a namespace of them."""
     if "title" in true:
         return job.name in (true["name"], true["title"])
-    return (job.kind, job.namespace, job.name) == (true["kind"], true["namespace"], true["name"])
+    # Volcano calls its kind `Job` as well; Faultline tells the two apart.
+    kind = true["kind"].removeprefix("Volcano")
+    return (job.kind.removeprefix("Volcano"), job.namespace, job.name) == (
+        kind,
+        true["namespace"],
+        true["name"],
+    )
 
 
 def same_host(name: str | None, true: str) -> bool:

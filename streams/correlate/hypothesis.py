@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Literal
 
 from streams.correlate.policy.families import Stops, families, level
 from streams.correlate.sightings import Sighting
@@ -13,6 +14,8 @@ from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty, incident_id
 from streams.model.signal import Attribute
+
+Retry = Literal["", "waits", "over"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ class Hypothesis:
     it is certain."""
     was_brief: bool = False
     """It was over by itself so soon that it is an incident only where a job suffered from it."""
+    retry: Retry = ""
+    """Whether a job's controller tries again after this, and how that went: while it `waits` nobody is told, whatever follows
+    from it; what is `over` by that is no incident at all."""
     expected: Expectation | None = None
     """Why nothing is to be done about it for a time: somebody works there."""
     counted_as: Entity | None = None

@@ -38,8 +38,9 @@ from streams.ingest import (
     open_record,
     open_unfinished,
 )
-from streams.ingest.fields import fields
+from streams.ingest.fields import fields, pod_in_key
 from streams.ingest.metrics import prometheus_adapter
+from streams.ingest.records import UNKNOWN, Origin
 from streams.model.errors import BadInput
 from streams.model.record import KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import Signal
@@ -167,6 +168,7 @@ class Detector:
             record.timestamp,
             self._node_of(record),
             self._interest,
+            _keyed(record.key),
             unfinished=_unfinished(stream.rule_state),
             mark=(record.offset, stream.cluster),
         )
@@ -283,9 +285,18 @@ class Detector:
                     return node
                 continue
             match = _HOST_NAME.fullmatch(raw[:256].decode("utf-8", "replace"))
+            if _keyed(raw).pod is not None:
+                continue
             if match is not None and _NO_HOST.fullmatch(match[1]) is None:
                 return match[1]
         return None
+
+
+def _keyed(key: bytes | None) -> Origin:
+    """The origin that a record's key tells where it is the name of a container's log file."""
+    if not key or b"_" not in key or (named := pod_in_key(key[:_MAX_KEY].decode("utf-8", "replace"))) is None:
+        return UNKNOWN
+    return UNKNOWN._replace(pod=named[0], container=named[1])
 
 
 def _node_in(key: bytes) -> str | None:

@@ -30,6 +30,13 @@ _POD_LINK = re.compile(
 )
 """`/var/log/containers/POD_NAMESPACE_CONTAINER-<64 hex>.log`, its link; a tag of Fluent Bit has dots for slashes."""
 
+_POD_FILE = re.compile(
+    r"(?:\S{0,200}[./])?(?P<pod>[a-z0-9.-]{1,253})_(?P<namespace>[a-z0-9-]{1,63})_(?P<container>[a-z0-9.-]{1,63})"
+    r"-[0-9a-f]{64}(?:\.log)?",
+    re.ASCII,
+)
+"""The same file by its own name, as shippers key records by it: no host is called so."""
+
 _SLURM_ID = re.compile(r"(\d{1,10}(?:_\d{1,7})?)(?:\.(?:\d{1,6}|batch))?", re.ASCII)
 """A job, or a task of an array; behind a dot is a step."""
 _SLURM_OUTPUT = re.compile(
@@ -188,6 +195,12 @@ def _pod_of(path: str) -> tuple[PodRef, str | None] | None:
     if "containers" in path and (match := _POD_LINK.search(path)) is not None:
         return PodRef(match["namespace"], match["pod"]), match["container"]
     return None
+
+
+def pod_in_key(key: str) -> tuple[PodRef, str] | None:
+    """The pod and the container in a record's key that is the name of a container's log file; None for any other key."""
+    match = _POD_FILE.fullmatch(key)
+    return (PodRef(match["namespace"], match["pod"]), match["container"]) if match is not None else None
 
 
 def is_chat_record(record: Mapping[str, Any]) -> bool:

@@ -16,6 +16,8 @@ from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.wait_for import Wait, standstill
 from sandbox.simulation.workload import Job
 
+TRIES = 3
+
 
 def _silent(kind: str, *, whole_node: bool = False, nested: bool = False, pipeline: bool = False) -> Kind:
     """Ranks stop in their host program (a lock, a page that never comes): neither they nor any hardware logs anything."""
@@ -181,6 +183,20 @@ def _kernel_stuck(sim: Simulation, job: Job, at: datetime) -> datetime:
     return restart_job(sim, job, down + seconds(sim.rng.uniform(6, 12)), stalled=at)
 
 
+def _again_and_again(
+    play: Callable[[Simulation, Job, datetime], datetime],
+) -> Callable[[Simulation, Job, datetime], datetime]:
+    """The same at each of three tries: what the first retry gets over is a look-alike, and nobody's fault."""
+
+    def tries(sim: Simulation, job: Job, at: datetime) -> datetime:
+        for _ in range(TRIES):
+            until = play(sim, job, at)
+            at = until + seconds(sim.rng.uniform(100, 240))
+        return until
+
+    return tries
+
+
 KINDS: dict[str, Kind] = {
     "kernel_stuck": _own("kernel_stuck", _kernel_stuck, family="hang"),
     "silent_rank": _silent("silent_rank"),
@@ -188,10 +204,9 @@ KINDS: dict[str, Kind] = {
     "tensor_rank_hang": _silent("tensor_rank_hang", nested=True),
     "pipeline_stage_stuck": _silent("pipeline_stage_stuck", pipeline=True, whole_node=True),
     "illegal_address": _own("illegal_address", _illegal_address),
-    # Of a small job it is its owner's business, who reads it in the log.
-    "user_exception": _own("user_exception", _user_exception, pods=4),
+    "user_exception": _own("user_exception", _again_and_again(_user_exception), pods=1),
     "host_oom": _own("host_oom", _host_oom),
-    "cuda_oom": _own("cuda_oom", _cuda_oom),
-    "data_stuck": _own("data_stuck", _data_stuck),
+    "cuda_oom": _own("cuda_oom", _again_and_again(_cuda_oom)),
+    "data_stuck": _own("data_stuck", _again_and_again(_data_stuck)),
     "mismatched_collective": _own("mismatched_collective", _mismatch, since=(2, 3)),
 }

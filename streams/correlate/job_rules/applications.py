@@ -82,6 +82,10 @@ class Burst:
         """How often it failed: what a program's processes say of one failure lies close together."""
         return sum(1 for _ in split_at_gaps(self.failures, lambda s: s.at, policy().starts.apart))
 
+    def hit_between(self, since: datetime, until: datetime) -> bool:
+        """Whether anything of it was seen in that time: a program that fails again within minutes is one burst."""
+        return any(since <= s.at < until for s in self.sightings)
+
     @property
     def is_plain(self) -> bool:
         """Whether the program itself said how it failed, to whoever reads its log: an exception, a code that it ended with."""

@@ -92,6 +92,23 @@ def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config
     return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 
 
+def gone_meanwhile(
+    evidence: JobEvidence, start: datetime, nodes: Collection[str], config: Config
+) -> Hypothesis | None:
+    """The first of the job's nodes to go away as its processes on others (`nodes`) ended: those end for it, and sooner than it
+    is missed.
+    """
+    found = [
+        cause
+        for cause, _ in evidence.local
+        if cause.family == IncidentFamily.NODE_DOWN
+        and cause.facts.get("lives") is not True
+        and cause.root.node not in nodes
+        and start - config.before <= cause.fault_at <= start + cause.lag
+    ]
+    return min(found, key=lambda c: (c.fault_at, c.id), default=None)
+
+
 def unheard_node(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> Hypothesis | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
@@ -25,9 +25,17 @@ from streams.model.signal import Attribute
 
 
 def application_root(
-    evidence: JobEvidence, crashes: Sequence[Burst], count: int, config: Config
+    evidence: JobEvidence,
+    crashes: Sequence[Burst],
+    count: int,
+    config: Config,
+    *,
+    follows_gpu: bool = False,
 ) -> Hypothesis | None:
-    """The job's own code, by what its processes left each time it failed so; None where that says nothing by itself."""
+    """The job's own code, by what its processes left each time it failed so; None where that says nothing by itself.
+
+    `follows_gpu`: it failed in the same way on the same GPU before.
+    """
     burst = together(crashes, config)
     if burst.says_nothing:
         return None
@@ -52,6 +60,9 @@ def application_root(
     if (place := burst.gpu) is not None and place.gpu is not None:
         names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
         facts |= {name: value for name, value in names.items() if value}
+    comes_back = follows_gpu or sum(crash.tries for crash in crashes) >= policy().own_failures.times
+    patience = _patience_ends(evidence, burst, config)
+    retry: Retry = "" if comes_back or not burst.is_plain else _retry(evidence, burst, patience, config)
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,
@@ -63,9 +74,9 @@ def application_root(
         ready_at=min(_ready_at(crash, config) for crash in crashes),
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
-        alone=not burst.is_plain
-        or sum(crash.tries for crash in crashes) >= policy().own_failures.times
-        or _is_dear(evidence, burst, there),
+        alone=not burst.is_plain or comes_back or _is_dear(evidence, burst, there),
+        retry=retry,
+        brief_until=patience if retry == "waits" else None,
         cleared_at=recovered(evidence, burst.end, config),
         causes=burst.sightings,
         jobs=(job,),
@@ -82,6 +93,31 @@ def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) ->
     if sum(p.gpus or own.gpus_a_node for p in there) >= own.gpus:
         return True
     return evidence.ran_at is not None and burst.start - evidence.ran_at >= own.ran
+
+
+def _retry(evidence: JobEvidence, burst: Burst, until: datetime, config: Config) -> Retry:
+    """How the job went on after its program failed: by its progress, where it tells of any, else by pods that stand again.
+
+    All by the times of what happened: what was told when the patience (`until`) ended stays an incident that ends.
+    """
+    if evidence.moved:
+        went_on = any(burst.end + config.together < at <= until for at in evidence.moved)
+    else:
+        went_on = any(p.end is None or p.end > until for p in _anew(evidence, burst, config))
+    if went_on:
+        return "over"
+    return "" if any(burst.start < end <= until for end in evidence.ended) else "waits"
+
+
+def _patience_ends(evidence: JobEvidence, burst: Burst, config: Config) -> datetime:
+    """Until when the job may still be tried again, or be on its way since it was."""
+    retry = policy().own_failures.retry
+    return burst.end + (retry if _anew(evidence, burst, config) else config.restart_settle)
+
+
+def _anew(evidence: JobEvidence, burst: Burst, config: Config) -> list[Placement]:
+    until = burst.end + config.restart_settle
+    return [p for p in evidence.placements if burst.start < p.start <= until]
 
 
 def _ready_at(crash: Burst, config: Config) -> datetime:

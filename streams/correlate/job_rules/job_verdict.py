@@ -19,6 +19,7 @@ from streams.correlate.job_rules.culprit import HangFinding, find_culprit
 from streams.correlate.job_rules.explaining_causes import (
     explaining,
     fabric_for,
+    gone_meanwhile,
     gone_node,
     missed_nodes,
     storm_for,
@@ -52,7 +53,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import PastFault
-from streams.model.entity import JobRef
+from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -114,6 +115,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             cause = explaining(
                 evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
             )
+        if cause is None and not burst.speaks_for_itself and not burst.is_shared:
+            cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
         if cause is not None:
             verdict.claim(cause.id, burst, burst.sightings)
         elif (reason := _cannot_start(burst, unstarted, config)) is not None:
@@ -127,8 +130,15 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         ) and not firsts.accuse(verdict, burst, loose):
             loose.setdefault(number, []).append(burst)
     applications: list[tuple[Burst, Hypothesis]] = []
+    on_gpus: set[tuple[str, Entity | None]] = set()
     for number, crashes in loose.items():
-        if crashes and (hypothesis := application_root(evidence, crashes, number, config)) is not None:
+        if not crashes:
+            continue
+        place = (crashes[0].signature, crashes[0].gpu)
+        follows_gpu = place in on_gpus and crashes[0].gpu is not None
+        on_gpus.add(place)
+        hypothesis = application_root(evidence, crashes, number, config, follows_gpu=follows_gpu)
+        if hypothesis is not None:
             verdict.hypotheses.append(hypothesis)
             applications += [(burst, hypothesis) for burst in crashes]
     for number, episode in enumerate(hangs, hang_count + 1):
@@ -454,11 +464,12 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
 
 
 def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config: Config) -> bool:
+    since = episode.start - config.before
     if only_deaths(episode.reports):
-        return episode.start - config.before <= burst.start <= episode.reported_at + config.together
+        return burst.hit_between(since, episode.reported_at + config.together)
     # Peers may report a closed connection before the program that closed it has logged why.
     until = episode.reported_at + (config.together if burst.speaks_for_itself else timedelta())
-    if not episode.start - config.before <= burst.start < until:
+    if not burst.hit_between(since, until):
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 

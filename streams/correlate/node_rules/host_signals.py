@@ -48,6 +48,7 @@ def _faults(
     lasting: list[FiringInterval] = []
     ready: dict[str, datetime] = {}
     held: dict[str, datetime] = {}
+    brief: set[str] = set()
     for _, stream in sorted(streams.items()):
         for interval in firing_intervals(stream):
             rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
@@ -57,13 +58,17 @@ def _faults(
             hold = timedelta(seconds=max(rule.hold_s for rule in rules))
             first = min(o.seen_at for o in interval.sightings)
             lasting.append(interval)
+            if interval.end is not None and interval.end - interval.start < hold:
+                brief.update(s.id for s in interval.sightings)
             ready |= {s.id: first + lasts for s in interval.sightings}
             held |= {s.id: first + max(lasts, hold) for s in interval.sightings}
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
     for session in incarnations.sessions(root, families()[family].domain, lasting, names):
         until = min(held[s.id] for s in session.sightings)
-        yield replace(_hypothesis(root, family, session, ready), brief_until=until)
+        # What was over before it would have been told is no incident then either.
+        counts = _counts_alone(s for s in distinct(session.sightings) if s.id not in brief)
+        yield replace(_hypothesis(root, family, session, ready), brief_until=until, alone=counts)
 
 
 def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:
@@ -89,7 +94,6 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
         ready_at=min(ready[s.id] for s in mine),
         rule="signs of the place",
         why=f"{root}: {shown}",
-        alone=_counts_alone(mine),
         causes=mine,
         facts=facts,
         stops=table[family].stops,

@@ -68,6 +68,12 @@ class OwnFailurePolicy(Strict):
     """Assumed where nobody says."""
     ran_h: float
     times: int
+    retry_s: float
+
+    @property
+    def retry(self) -> timedelta:
+        """How long its controller may take to have the job going again."""
+        return timedelta(seconds=self.retry_s)
 
     @property
     def ran(self) -> timedelta:

@@ -91,7 +91,7 @@ class Publisher:
         self._recounted: set[str] = set()
         for place in sorted(by_place):
             for h in sorted(by_place[place], key=lambda h: h.id):
-                if not h.opens_alone and not _is_felt(claims.get(h.id, {})):
+                if not _is_incident(h, claims.get(h.id, {})):
                     continue
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
@@ -107,7 +107,7 @@ class Publisher:
                 wakes += later
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
-            untold = [h for h in by_place[place] if not (h.opens_alone or _is_felt(claims.get(h.id, {})))]
+            untold = [h for h in by_place[place] if not _is_incident(h, claims.get(h.id, {}))]
             if place.kind is PlaceKind.JOB:
                 firsts = _firsts(place.name, untold)
                 self._changed(self._repeats.record_untold(place.name, firsts, now - self._config.retention))
@@ -376,6 +376,10 @@ def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFaul
     return found
 
 
+def _is_incident(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> bool:
+    return h.retry != "over" and (h.opens_alone or _is_felt(claims))
+
+
 def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
     """Whether a job suffers: codes of its kernels alone, which jobs leave all day, say no such thing."""
     return any(s.kind != SignalKind.GPU_XID for found in claims.values() for s in found)
@@ -383,7 +387,7 @@ def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
 
 def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:
     """Whether it may be over by itself soon, and costs nobody anything until then."""
-    if h.brief_until is None or now >= h.brief_until or _is_felt(claims):
+    if h.brief_until is None or now >= h.brief_until or (_is_felt(claims) and h.retry != "waits"):
         return False
     return settled(h, claims, now).certainty is not Certainty.DECISIVE
 

@@ -25,6 +25,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     data = record.get("data")
     if streams is None and isinstance(data, dict) and data.get("resultType") == "streams":
         streams = data.get("result")
+    if streams is None and isinstance(record.get("stream"), dict) and isinstance(record.get("values"), list):
+        streams = [record]  # one stream by itself, as pipelines split a push
     if not isinstance(streams, list) or not all(isinstance(stream, dict) for stream in streams):
         return False
     for stream in streams:

@@ -49,7 +49,7 @@ def test_a_process_that_fails_explains_the_connections_it_closed(exit_after: flo
         closed(2, 1, 10.5),
         closed(3, 2, 12),
     )
-    world.pass_to(120)
+    world.pass_to(160)
     incident = world.only()
     assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
 

@@ -94,7 +94,7 @@ def test_a_pod_that_comes_to_be_known_after_its_trouble_is_judged_by_what_it_is(
     world.pass_to(30)
     assert world.incidents() == [], "nobody knows what it belongs to"
     world.tell(replace(known, workload=kind))
-    world.pass_to(90)
+    world.pass_to(160)
     assert [i.family for i in world.incidents()] == ([] if kind else ["application"])
 
 
@@ -318,12 +318,12 @@ def test_pods_that_are_replaced_after_a_crash_do_not_excuse_it() -> None:
     for pod in removed(8, 0, 1, 2, 3):
         world.tell(pod)
     world.see(failed("llama", 1, 10, exitcode=1))
-    world.pass_to(100)
+    world.pass_to(160)
     assert world.only().family == "application"
 
 
 def test_memory_that_runs_out_while_a_pod_is_taken_away_is_still_told_of() -> None:
     world = World([*cluster({"llama": FOUR}), *removed(0, 0)])
     world.see(failed("llama", 2, 5, "cuda_oom"))
-    world.pass_to(100)
+    world.pass_to(160)
     assert world.only().family == "application"

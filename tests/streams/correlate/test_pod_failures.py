@@ -196,7 +196,7 @@ def test_a_rank_that_crashed_elsewhere_does_not_acquit_a_silent_node() -> None:
 def test_peers_that_lose_their_connection_first_do_not_hide_what_closed_it() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(*(nccl_error("llama", r, 0) for r in ALL_BUT_POD_2), failed("llama", 2, 1.5, "cuda_oom"))
-    world.pass_to(100)
+    world.pass_to(160)
     assert (world.only().family, world.only().certainty) == ("application", LIKELY)
 
 
@@ -210,7 +210,7 @@ def test_memory_that_ran_out_where_two_jobs_stand_is_laid_to_neither() -> None:
 def test_a_program_that_failed_is_over_when_its_job_moves_on() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(failed("llama", 2, 0, exitcode=1))
-    world.pass_to(60)
+    world.pass_to(160)
     world.see(progress("llama", 300, 7))
     world.pass_to(500, step=5)
     assert world.only().state is IncidentState.RESOLVED
@@ -412,7 +412,7 @@ def test_a_program_that_fails_in_another_way_has_another_fault() -> None:
 def test_a_program_that_fails_again_after_its_incident_was_closed_has_a_new_one() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(*crash(0, 0))
-    world.pass_to(60)
+    world.pass_to(160)
     world.see(run("resolved", world.only().id, 300))
     moved(world, 2, FOUR, 400)
     world.see(*crash(1, 1200))
@@ -427,7 +427,7 @@ def test_a_crash_that_comes_back_after_its_incident_is_forgotten_is_known_to_hav
     world = World(cluster({"llama": FOUR}))
     for i in range(3):
         world.see(*crash(i, 10_000 * i))
-        world.pass_to(10_000 * i + 60, step=10)
+        world.pass_to(10_000 * i + 160, step=10)
         moved(world, i + 2, FOUR, 10_000 * i + 400)
         world.pass_to(10_000 * i + 9_000, step=60)
         world.restart()
@@ -464,7 +464,7 @@ def test_no_failure_of_a_job_closes_a_node() -> None:
 def test_severity_of_the_signal_does_not_matter_to_whose_it_is() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(replace(failed("llama", 2, 0, "cuda_oom"), severity=Severity.CRITICAL))
-    world.pass_to(60)
+    world.pass_to(160)
     assert world.only().family == "application"
 
 
@@ -558,3 +558,37 @@ def test_a_programs_own_words_are_an_incident_only_where_they_matter_to_others(
     world.pass_to(1200, step=10)
     found = world.incidents()
     assert [i.family for i in found] == (["application"] if opens else [])
+
+
+@pytest.mark.parametrize(
+    "beside", [[], [nccl_error("llama", r, 3) for r in (0, 1, 8, 9)]], ids=["alone", "peers"]
+)
+@pytest.mark.parametrize(
+    ("again", "goes_on", "until", "told"),
+    [
+        (60, 300, 1500, False),
+        (60, None, 800, False),
+        (60, None, 1100, True),
+        (None, None, 200, True),
+        (400, 600, 1500, True),
+    ],
+    ids=["a retry that helps", "on its way", "a retry that does not", "no retry", "a retry after it was told"],
+)  # fmt: skip
+def test_what_a_retry_gets_over_is_no_incident(
+    again: float | None, goes_on: float | None, until: float, told: bool, beside: list[Signal]
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(progress("llama", -100, 1))
+    world.see(failed("llama", 2, 0, "cuda_oom"), *beside)
+    world.end("llama", FOUR, 8)
+    if again is not None:
+        world.pass_to(again, step=10)
+        for pod in pods("llama", FOUR, since=again, attempt=2):
+            world.tell(pod)
+    if goes_on is not None:
+        world.pass_to(goes_on, step=10)
+        world.see(progress("llama", goes_on, 2))
+    world.pass_to(until, step=10)
+    found = world.incidents()
+    assert [i.family for i in found] == (["application"] if told else [])
+    assert [i.state.is_over for i in found] == ([goes_on is not None] if told else [])
