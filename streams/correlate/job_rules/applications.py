@@ -8,7 +8,7 @@ is the same fault, on whatever nodes it runs by then.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -148,27 +148,35 @@ def together(found: Sequence[Burst], config: Config) -> Burst:
 
 
 def numbered(
-    found: Iterable[Burst], count: int, closed: Mapping[int, datetime], config: Config
+    found: Iterable[Burst],
+    count: int,
+    closed: Mapping[int, datetime],
+    config: Config,
+    crashed_on: Callable[[Burst], str | None] = lambda burst: None,
 ) -> Iterator[tuple[int, Burst]]:
     """Each burst with the number of its fault, counted from `count` on, in order of time.
 
     What has the signature of an earlier one is the same fault, unless that is hours ago, or a run or a person had closed it by
-    then (`closed`, by number), or both name the same one GPU. Numbers do not depend on what explains a burst.
+    then (`closed`, by number), or both name the same one GPU. So is a crash on the host where it crashed before (`crashed_on`).
+    Numbers do not depend on what explains a burst.
     """
     latest: dict[str, tuple[int, Burst]] = {}
     for burst in found:
         if burst.says_nothing:
             yield count, burst
             continue
-        signature = burst.signature
-        number, before = latest.get(signature, (0, burst))
+        host = crashed_on(burst)
+        names = [burst.signature, *([f"host {host}"] if host else [])]
+        number, before = max(
+            (latest[n] for n in names if n in latest), key=lambda p: p[0], default=(0, burst)
+        )
         ended = closed.get(number)
         over = ended is not None and burst.start > ended + config.linger
         # What comes back on one and the same GPU is counted for that GPU, a fault each time.
         follows_gpu = before is not burst and burst.gpu is not None and burst.gpu == before.gpu
         if not number or over or follows_gpu or burst.start - before.end > config.stale:
             number = count = count + 1
-        latest[signature] = (number, burst)
+        latest |= dict.fromkeys(names, (number, burst))
         yield number, burst
 
 

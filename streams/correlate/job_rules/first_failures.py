@@ -1,8 +1,9 @@
 """Hosts on which job after job fails first, though nothing is wrong with them as far as any log tells.
 
 A program's own fault follows the program; a host's follows the host. The third job, or the third set of nodes, that dies first on
-one host within a month accuses it, unless jobs die first on its other hosts just as often. Rank 0 proves nothing: programs fail
-there first.
+one host within a month accuses it, unless jobs die first on its other hosts just as often. On the same nodes the same job counts
+again where it crashes in another way, as a program does whose memory or results are damaged: its own faults repeat themselves.
+Rank 0 proves nothing: programs fail there first.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.rank_reports import Episode, rank_report
 from streams.correlate.policy.policy import policy
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import PastFault
 from streams.model.digest import digest
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty
+from streams.model.kinds import SignalKind
 
 RULE = "fails first again"
 
@@ -26,22 +29,52 @@ _LEAD = timedelta(seconds=2)
 """By how much the first host precedes the next: closer than clocks agree, or kubelets tell (whole seconds), none is first."""
 
 
-def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
-    """The host on which a job ended first, where nothing says why and it is not that of rank 0.
+_CRASHES = frozenset({"4", "7", "8", "11", "-4", "-7", "-8", "-11", "132", "135", "136", "139"})
+"""Exit codes and signals of a process that crashed: illegal instruction, bus error, arithmetic, an address that is not there."""
+_MANY_HOSTS = 3
+"""Of two hosts one fails first twice in a row by mere chance."""
 
-    What its programs and launchers say counts, and when its pods failed by the inventory: what is killed leaves no word.
-    """
-    if burst.is_shared or burst.code or burst.speaks_for_itself:
+
+def crashed(s: Sighting) -> bool:
+    """Whether it is a crash in a kernel or at an address: what a process does by itself, and not when its peers are gone."""
+    if s.kind != SignalKind.JOB_FAILED:
+        return False
+    return s.text("subtype") == "cuda_error" or not _CRASHES.isdisjoint(
+        (s.text("exitcode"), s.text("signal"))
+    )
+
+
+def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
+    """The host on which a job ended first, where nothing says why and the rank that did is not rank 0, as far as known."""
+    host = _first(burst, placements)
+    if host is None:
         return None
-    ends = [(s.at, s.entity.node) for s in burst.failures if s.entity.node is not None]
+    return _telling(host, placements, [s for s in burst.failures if _stands(s, placements) == host])
+
+
+def crashed_on(burst: Burst, placements: Sequence[Placement]) -> str | None:
+    """The one of many hosts on which a job crashed first, by whatever rank."""
+    return _first(burst, placements) if ways(burst, placements) else None
+
+
+def _first(burst: Burst, placements: Sequence[Placement]) -> str | None:
+    """What its programs and launchers say counts, and when its pods failed by the inventory: what is killed leaves no word.
+
+    Of hosts that end at one time it is the only one whose process crashed: the others' abort when it is gone.
+    """
+    if burst.is_shared or burst.code or (burst.speaks_for_itself and not any(map(crashed, burst.failures))):
+        return None
+    words = [(s, node) for s in burst.failures if (node := _stands(s, placements)) is not None]
+    ends = [(s.at, node) for s, node in words]
     ends += [(p.end, p.node) for p in placements if p.end is not None and p.succeeded is False]
     firsts: dict[str, datetime] = {}
     for at, node in sorted(ends):
         firsts.setdefault(node, at)
-    by_time = sorted((at, node) for node, at in firsts.items())
-    if not by_time or (len(by_time) > 1 and by_time[1][0] - by_time[0][0] < _LEAD):
-        return None
-    return _telling(by_time[0][1], placements)
+    began = min(firsts.values(), default=burst.start)
+    first = {node for node, at in firsts.items() if at - began < _LEAD}
+    if len(first) > 1:
+        first &= {node for s, node in words if crashed(s) and s.at - began < _LEAD}
+    return first.pop() if len(first) == 1 else None
 
 
 def suspected_host(finding: HangFinding, placements: Sequence[Placement]) -> str | None:
@@ -51,15 +84,40 @@ def suspected_host(finding: HangFinding, placements: Sequence[Placement]) -> str
     return _telling(finding.suspects[0], placements)
 
 
-def _telling(node: str, placements: Sequence[Placement]) -> str | None:
+def _telling(node: str, placements: Sequence[Placement], words: Iterable[Sighting] = ()) -> str | None:
+    """The host, unless it is the job's only one, or that of rank 0 and no word says that another rank failed there."""
     alone = {p.node for p in placements} <= {node}
     leads = any(p.node == node and 0 in p.ranks for p in placements)
+    if leads and (ranks := {rank for s in words if (rank := _rank(s, placements)) is not None}):
+        leads = 0 in ranks
     return None if alone or leads else node
 
 
-def set_of_nodes(placements: Iterable[Placement]) -> str:
-    """A short name of where a job ran."""
-    return digest("nodes", *sorted({p.node for p in placements}), size=8)
+def _stands(s: Sighting, placements: Sequence[Placement]) -> str | None:
+    """The host of a line: that of the rank it names, for one host may write the output of all."""
+    rank = _rank(s, placements)
+    return next((p.node for p in placements if rank is not None and rank in p.ranks), s.entity.node)
+
+
+def _rank(s: Sighting, placements: Sequence[Placement]) -> int | None:
+    rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
+    local, pod = s.number("local_rank"), s.entity.pod.key if s.entity.pod else None
+    if rank is None and local is not None:
+        held = next((p.ranks for p in placements if p.pod == pod and local < len(p.ranks)), None)
+        return held[local] if held is not None else None
+    return rank
+
+
+def circumstances(placements: Sequence[Placement], burst: Burst | None = None) -> str:
+    """A short name of where a job ran; of a crash also of how it crashed, as far as its own faults would not change that."""
+    how = ways(burst, placements) if burst is not None else ""
+    return digest("nodes", *sorted({p.node for p in placements}), *([how] if how else []), size=8)
+
+
+def ways(burst: Burst, placements: Sequence[Placement]) -> str:
+    """How it crashed, if it did in a kernel or at an address and ran on several hosts; "" otherwise."""
+    many = len({p.node for p in placements}) >= _MANY_HOSTS
+    return burst.signature if many and any(map(crashed, burst.failures)) else ""
 
 
 def earlier_firsts(
@@ -69,13 +127,15 @@ def earlier_firsts(
     history: Mapping[str, Sequence[PastFault]],
     at: datetime,
     own: Mapping[str, Sequence[PastFault]] | None = None,
+    burst: Burst | None = None,
 ) -> list[PastFault]:
-    """Earlier deaths that began on this host, one of each job and set of nodes, if they are enough to accuse it.
+    """Earlier deaths that began on this host, one of each job and its circumstances, if they are enough to accuse it.
 
     `own` are the job's earlier ones that are still known by themselves, by host: in the history all of one signature are one.
     """
-    here, own = set_of_nodes(placements), own or {}
+    own = own or {}
     known = (*_before(history.get(node, ()), at), *_before(own.get(node, ()), at))
+    here = circumstances(placements, burst)
     mine = {(f.job, f.nodes): f for f in known if (f.job, f.nodes) != (job.key, here)}
     elsewhere = (found for firsts in (history, own) for name, found in firsts.items() if name != node)
     others = sum(len(list(_before(found, at))) for found in elsewhere)
@@ -94,7 +154,7 @@ def accusation(node: str, earlier: Sequence[PastFault]) -> HangFinding:
     days = sorted({f.fault_at.date().isoformat() for f in earlier})
     why = (
         f"it failed first on {node}, whose log tells of nothing; so did {', '.join(jobs[:4])} "
-        f"({', '.join(days[:4])}), on other nodes or of other programs"
+        f"({', '.join(days[:4])}), on other nodes, of other programs or in other ways"
     )
     return HangFinding(node, Certainty.LIKELY, RULE, why, suspects=(node,))
 

@@ -9,7 +9,7 @@ from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
-from streams.correlate.job_rules.first_failures import first_host, set_of_nodes, suspected_host
+from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
@@ -49,12 +49,14 @@ def application_root(
         sets = len({_nodes_at(evidence, crash) for crash in crashes})
         facts |= {"crashes": len(crashes), "crash_node_sets": sets}
         where = f", on {sets} sets of nodes: the program" if sets > 1 else ""
-        why = f"it failed {len(crashes)} times in the same way{where}. {why}"
+        alike = len({crash.signature for crash in crashes}) == 1
+        how = "in the same way" if alike else "on the same host, in several ways"
+        why = f"it failed {len(crashes)} times {how}{where}. {why}"
         # What follows a program from nodes to nodes is the program's.
         certainty = Certainty.LIKELY if sets > 2 and certainty is Certainty.WEAK else certainty
     there = placed_at(evidence.placements, burst.start, config)
     if (host := first_host(burst, there)) is not None:
-        facts |= {FIRST_HOST: host, FIRST_NODES: set_of_nodes(there)}
+        facts |= {FIRST_HOST: host, FIRST_NODES: circumstances(there, burst)}
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
     if (place := burst.gpu) is not None and place.gpu is not None:
@@ -143,7 +145,7 @@ def hang_root(
     """A hang that names no node: its culprit is not known, or the program is."""
     facts, there = culprit_facts(finding, episode), placed_at(evidence.placements, episode.start, config)
     if (host := suspected_host(finding, there)) is not None:
-        facts |= {FIRST_HOST: host, FIRST_NODES: set_of_nodes(there)}
+        facts |= {FIRST_HOST: host, FIRST_NODES: circumstances(there)}
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,

@@ -30,9 +30,10 @@ from streams.correlate.job_rules.first_failures import (
     RULE,
     accusation,
     as_episode,
+    circumstances,
+    crashed_on,
     earlier_firsts,
     first_host,
-    set_of_nodes,
     suspected_host,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
@@ -106,7 +107,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
     firsts = _Firsts(evidence, config)
-    for number, burst in numbered_bursts(faults, count, evidence.own_closed, config):
+    for number, burst in numbered_bursts(faults, count, evidence.own_closed, config, firsts.crashed_on):
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
         cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
@@ -129,7 +130,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             or _was_stopped(burst, evidence, config)
         ) and not firsts.accuse(verdict, burst, loose):
             loose.setdefault(number, []).append(burst)
-    applications: list[tuple[Burst, Hypothesis]] = []
+    crashes_of: list[tuple[Burst, Cause]] = [*firsts.accused]
     on_gpus: set[tuple[str, Entity | None]] = set()
     for number, crashes in loose.items():
         if not crashes:
@@ -140,7 +141,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         hypothesis = application_root(evidence, crashes, number, config, follows_gpu=follows_gpu)
         if hypothesis is not None:
             verdict.hypotheses.append(hypothesis)
-            applications += [(burst, hypothesis) for burst in crashes]
+            crashes_of += [(burst, hypothesis.id) for burst in crashes]
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = explaining(evidence, episode.start, episode.reported_at, episode.end, config, spoke)
@@ -150,7 +151,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         ):
             verdict.claim(cause.id, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
             continue
-        _judge_hang(evidence, verdict, episode, number, applications, torn_down, config)
+        _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config)
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
@@ -200,6 +201,15 @@ class _Firsts:
     def __init__(self, evidence: JobEvidence, config: Config) -> None:
         self._evidence, self._config = evidence, config
         self._seen: dict[str, list[tuple[Burst, PastFault]]] = {}
+        self.accused: list[tuple[Burst, Cause]] = []
+        """The crashes that began on a suspected host, with that host."""
+
+    def crashed_on(self, burst: Burst) -> str | None:
+        """The one of many hosts on which the job crashed first."""
+        return crashed_on(burst, self._there(burst))
+
+    def _there(self, burst: Burst) -> list[Placement]:
+        return placed_at(self._evidence.placements, burst.start, self._config)
 
     def accuse(self, verdict: JobVerdict, burst: Burst, loose: Mapping[int, list[Burst]]) -> bool:
         """Suspect the host on which the job ended first, if jobs have done so before: also of this job's earlier crashes there.
@@ -207,15 +217,15 @@ class _Firsts:
         Returns whether it is suspected.
         """
         evidence = self._evidence
-        there = placed_at(evidence.placements, burst.start, self._config)
+        there = self._there(burst)
         host = first_host(burst, there)
         if host is None:
             return False
         before = self._seen.setdefault(host, [])
         own = {name: [fault for _, fault in crashes] for name, crashes in self._seen.items()}
-        earlier = earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start, own)
+        earlier = earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start, own, burst)
         past = PastFault(
-            "", IncidentFamily.APPLICATION, burst.start, None, evidence.job.key, set_of_nodes(there)
+            "", IncidentFamily.APPLICATION, burst.start, None, evidence.job.key, circumstances(there, burst)
         )
         before.append((burst, past))
         if not earlier:
@@ -226,6 +236,7 @@ class _Firsts:
         suspect = Suspect(Place(PlaceKind.NODE, host))
         for crash, _ in before:
             verdict.claim(suspect, crash, crash.sightings)
+            self.accused.append((crash, suspect))
             for crashes in loose.values():
                 crashes[:] = [c for c in crashes if c is not crash]
         return True
@@ -319,7 +330,7 @@ def _judge_hang(
     verdict: JobVerdict,
     episode: Episode,
     count: int,
-    applications: Sequence[tuple[Burst, Hypothesis]],
+    crashes_of: Sequence[tuple[Burst, Cause]],
     torn_down: Sequence[Burst],
     config: Config,
 ) -> None:
@@ -328,9 +339,9 @@ def _judge_hang(
     if shared is not None and not _outweighed(shared, finding):
         verdict.claim(shared.id, episode, episode.lines)
         return
-    for burst, application in applications:
+    for burst, cause in crashes_of:
         if _crash_explains(burst, episode, finding, config):
-            verdict.claim(application.id, episode, episode.lines)
+            verdict.claim(cause, episode, episode.lines)
             return
     ready_at = _ready_at(finding, episode, config)
     teardown = _teardown(torn_down, episode, config)

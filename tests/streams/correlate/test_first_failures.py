@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -163,3 +164,74 @@ def test_a_program_that_fails_first_on_one_host_whatever_the_others_are_names_it
 
 def test_a_program_that_fails_first_on_many_hosts_names_none() -> None:
     assert accused(restarted([1, 3, 2, 1, 3, 2, 1, 2])) == []
+
+
+LAUNCH, BLAS, SEGV, ASSERT = (
+    {"subtype": "cuda_error", "reason": "unspecified launch failure"},
+    {"subtype": "cuda_error", "reason": "CUBLAS_STATUS_EXECUTION_FAILED"},
+    {"exitcode": "-11"},
+    {"exitcode": "1"},
+)
+
+
+def crashes(ways: Sequence[dict[str, Any]], pod: int, local: int) -> World:
+    """A job that crashes each time first in the same pod and is started again on the same nodes; its peers find it gone."""
+    world, nodes = World(cluster({"job0": JOBS["job0"]})), JOBS["job0"]
+    for number, way in enumerate(ways):
+        start, attempt = number * 900.0, number + 1
+        for fact in pods("job0", nodes, since=start - 600, attempt=attempt) if number else []:
+            world.tell(fact)
+        world.see(failed("job0", pod, start, rank=8 * pod + local, **way))
+        for peer in (p for p in range(len(nodes)) if p != pod):
+            gone = {"subtype": "remote_closed", "peer": f"job0-worker-{pod}"}
+            world.see(failed("job0", peer, start + 0.5, kind="nccl.error", **gone))
+            world.see(failed("job0", peer, start + 1, exitcode="-6", local_rank=0))
+        world.pass_to(start + 600, step=20)
+    return world
+
+
+@pytest.mark.parametrize("pod", [2, 0], ids=["any host", "the host of rank 0"])
+@pytest.mark.parametrize("ways", [(LAUNCH, BLAS, SEGV), (SEGV, LAUNCH, SEGV, BLAS)])
+def test_one_program_that_crashes_in_several_ways_first_on_one_host_names_it(
+    ways: Sequence[dict[str, Any]], pod: int
+) -> None:
+    world = crashes(ways, pod, local=3)
+    lemon = world.only()
+    assert (lemon.root.node, lemon.certainty) == (JOBS["job0"][pod], Certainty.LIKELY)
+    assert lemon.reason.startswith(f"train/job0 ended: it failed first on {lemon.root.node}")
+
+
+@pytest.mark.parametrize(
+    ("ways", "pod", "local"),
+    [((LAUNCH, LAUNCH, LAUNCH), 2, 3), ((ASSERT, SEGV, ASSERT), 2, 3), ((LAUNCH, BLAS, SEGV), 0, 0)],
+    ids=["in one way", "twice by its own exception", "in rank 0"],
+)
+def test_a_program_that_repeats_itself_names_no_host_and_is_one_incident(
+    ways: Sequence[dict[str, Any]], pod: int, local: int
+) -> None:
+    assert accused(crashes(ways, pod, local)) == []
+
+
+def test_two_crashes_on_one_host_are_one_incident() -> None:
+    twice = crashes((LAUNCH, BLAS), pod=2, local=3).only()
+    assert "it failed 2 times on the same host, in several ways" in twice.reason
+
+
+def test_of_hosts_that_end_at_one_time_the_one_that_crashed_is_first() -> None:
+    world = World(facts())
+    for number in range(3):
+        name, start = f"job{number}", number * HOUR
+        for pod in range(4):
+            world.see(failed(name, pod, start + 0.1 * pod, exitcode="-11" if pod == 2 else "-6"))
+        world.pass_to(start + 600, step=20)
+    assert {i.root.node for i in accused(world)} == {LEMON}
+
+
+def test_a_crash_is_where_its_rank_stands_whichever_host_writes_the_output() -> None:
+    world = World(facts())
+    for number in range(3):
+        name, start = f"job{number}", number * HOUR
+        world.see(failed(name, 0, start, rank=19, **LAUNCH))
+        world.see(*(failed(name, pod, start + 5, exitcode="-6") for pod in (0, 1, 3)))
+        world.pass_to(start + 600, step=20)
+    assert {i.root.node for i in accused(world)} == {LEMON}
