@@ -36,6 +36,7 @@ def node(
         "metadata": {
             "name": it.name,
             "uid": _uid(f"node/{it.name}"),
+            "creationTimestamp": it.made,
             "labels": cluster.labels(it) | dict(labels or {}),
             "annotations": dict(annotations or {}),
         },

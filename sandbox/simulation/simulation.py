@@ -19,6 +19,7 @@ from sandbox.simulation.scenario import Scenario
 from sandbox.simulation.topology import GPUS, Node, SimulatedCluster
 from sandbox.simulation.truth import Truth
 from sandbox.simulation.workload import SLURM, Job, Pod
+from streams.model.clock import rfc3339
 
 CORDON_AFTER_S = (90.0, 400.0)
 """Until an operator has noticed a broken node and cordoned it."""
@@ -334,7 +335,7 @@ class Simulation(ClusterOutput):
             if due <= at and name in self.cluster.nodes:
                 old = self.cluster.nodes[name]
                 self.show(due, "DELETED", kube.node(self.cluster, old, due))
-                new = self.cluster.replace(old)
+                new = self.cluster.replace(old, rfc3339(due))
                 self.show(due + seconds(30), "ADDED", kube.node(self.cluster, new, due))
                 del self.cordoned[name]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -56,6 +56,8 @@ class Node:
     rack_number: int = 0
     """Racks, and places in a rack, count from 1."""
     place: int = 0
+    made: str = "2025-11-03T09:00:00Z"
+    """When it joined the cluster."""
 
     def gpu_pci(self, gpu: int) -> str:
         """As the driver prints it: `0000:1b:00`."""
@@ -113,15 +115,17 @@ class SimulatedCluster:
             cluster._add(leaf, slot, rack + 1, place + 1)
         return cluster
 
-    def replace(self, node: Node) -> Node:
+    def replace(self, node: Node, made: str) -> Node:
         """Put another server, under another name, in the place of this one."""
         del self.nodes[node.name]
-        return self._add(node.leaf, node.slot, node.rack_number, self._next + 1)
+        new = self._add(node.leaf, node.slot, node.rack_number, self._next + 1)
+        self.nodes[new.name] = new = replace(new, made=made)
+        return new
 
-    def spare(self, like: Node) -> Node:
+    def spare(self, like: Node, made: str) -> Node:
         """A further server, on the same leaf as another, that no job gets."""
         number, self._next = self._next, self._next + 1
-        return self._make(number, like.leaf, like.slot, like.rack_number, number + 1)
+        return replace(self._make(number, like.leaf, like.slot, like.rack_number, number + 1), made=made)
 
     def under(self, leaf: Leaf) -> list[Node]:
         """The nodes of a leaf."""

@@ -62,6 +62,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         ready=ready.get("status") == "True",
         ready_since=since if ready.get("status") == "True" else None,
         joining=ready.get("status") != "True" and _is_new(node, since),
+        created_at=time(part(node, "metadata"), "creationTimestamp"),
         unschedulable=part(node, "spec").get("unschedulable") is True,
         gpus=gpus_in(part(node, "status", "capacity"), slices=False),
         gpus_allocatable=gpus_in(part(node, "status", "allocatable"), slices=False),

@@ -40,6 +40,8 @@ class NodeFact:
     ready_since: AwareDatetime | None = None
     joining: bool = False
     """It has never been Ready since it was created."""
+    created_at: AwareDatetime | None = None
+    """When its object was created."""
     unschedulable: bool = False
     gpus: int = 0
     gpus_allocatable: int = 0

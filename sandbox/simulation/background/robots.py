@@ -9,6 +9,7 @@ from sandbox.simulation.background.kinds import Play, end_pod, make_pod, pod_eve
 from sandbox.simulation.output import seconds
 from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import Node
+from streams.model.clock import rfc3339
 
 WAVE = 4
 """Nodes that a patch wave takes one after the other."""
@@ -54,7 +55,7 @@ def _kured(sim: Simulation, node: Node, at: datetime) -> None:
 def _autoscaler(sim: Simulation, node: Node, at: datetime) -> None:
     """An autoscaler adds a node that is NotReady while it comes up, uses it for a while, and takes it away again."""
     rng = sim.rng
-    new = sim.cluster.spare(node)
+    new = sim.cluster.spare(node, rfc3339(at))
     bare = {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
     sim.show(at, "ADDED", kube.node(sim.cluster, new, at, ready="False", more=bare))
     text = f"Node {new.name} event: Registered Node {new.name} in Controller"

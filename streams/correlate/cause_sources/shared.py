@@ -178,7 +178,7 @@ class SharedCauses(CauseSource):
         self._known = frozenset([*(a.hypothesis.id for a in absences), *(t.hypothesis.id for t in troubles)])
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
-        of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known())
+        of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
         self._outages = outages(self._cluster, absences, self._topology, of_parts, self._incarnations)
         turned = crowded is not self._is_crowded
         touched.nodes |= {
@@ -226,7 +226,7 @@ class SharedCauses(CauseSource):
             Part(group.kind, group.name),
             self._held_in(group),
             self._followers,
-            self._topology.parts.size(Part(group.kind, group.name)),
+            self._topology.parts,
             self._incarnations,
             self._trays,
         )

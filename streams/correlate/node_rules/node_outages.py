@@ -8,7 +8,7 @@ back, those that stayed away are evaluated on their own again. Policy is in `nod
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -166,7 +166,7 @@ def outages(
         held |= dict.fromkeys((a.hypothesis.id for a in together if a.is_last), _held_until(together))
         if (wave := _wave(cluster, together, topology, of_parts)) is not None:
             by_root[wave.root.key].append(wave)
-    known = topology.nodes_known()
+    known = topology.nodes_known_at
     faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, incarnations)]
     behind = {
         a.hypothesis.id: wave.over_at
@@ -191,7 +191,7 @@ def _wave(
     cluster: str, together: Sequence[Absence], topology: Topology, of_parts: Collection[str]
 ) -> _Wave | None:
     """What went together without the parts that went dark by themselves, if that is many; None if it is not."""
-    known = topology.nodes_known()
+    known = topology.nodes_known_at(together[0].start)
     rest = [a for a in together if a.hypothesis.id not in of_parts]
     if (part := _part(rest, topology)) is not None:
         return _wave_of(root_of(cluster, part), [a for a in rest if part in a.parts])
@@ -207,14 +207,17 @@ def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
 
 def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
     """The smallest part that nearly all of them share, if most of its nodes went and it is not most of the cluster itself."""
-    rule, known = outage_policy(), topology.nodes_known()
+    if not absences:
+        return None
+    rule, began = outage_policy(), absences[0].start
+    known = topology.nodes_known_at(began)
     by_part: dict[Part, list[Absence]] = defaultdict(list)
     for absence in absences:
         for part in absence.parts:
             by_part[part].append(absence)
     found = []
     for part, mine in by_part.items():
-        size, nodes = topology.parts.size(part), len({a.node for a in mine})
+        size, nodes = topology.parts.size(part, began), len({a.node for a in mine})
         if len(mine) < rule.part_of_all * len(absences) or size >= part_policy().all * known:
             continue
         # Where most of the cluster went, only a part that went as a whole, and alone, is why.
@@ -224,15 +227,18 @@ def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
         hit = peak((a.start, a.end, a.node) for a in mine)
         if hit >= rule.part_nodes and hit >= rule.part_share * size:
             found.append(part)
-    return min(found, key=lambda p: part_policy().size(p, topology.parts.size(p)), default=None)
+    return min(found, key=lambda p: part_policy().size(p, topology.parts.size(p, began)), default=None)
 
 
-def _faults(waves: Sequence[_Wave], known: int, incarnations: Incarnations) -> Iterable[SharedFault]:
+def _faults(
+    waves: Sequence[_Wave], known: Callable[[datetime], int], incarnations: Incarnations
+) -> Iterable[SharedFault]:
     root, by_line = waves[0].root, {wave.interval.sightings[0].id: wave for wave in waves}
     again = timedelta(seconds=outage_policy().again_s)
     domain = families()[FAMILY].domain
     for session in incarnations.sessions(root, domain, [wave.interval for wave in waves], again=again):
-        yield _fault(root, session, [by_line[s.id] for s in session.sightings], known)
+        mine = [by_line[s.id] for s in session.sightings]
+        yield _fault(root, session, mine, known(mine[0].absences[0].start))
 
 
 def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -> SharedFault:

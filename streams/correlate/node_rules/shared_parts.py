@@ -8,7 +8,7 @@ Policy is in `shared_parts.yaml`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -128,10 +128,14 @@ class _Episode:
     part: Part
     troubles: tuple[Trouble, ...]
     nodes: frozenset[str]
+    size: int
+    """How many nodes shared the part when it began."""
 
 
-def elected(troubles: Iterable[Trouble], parts: PartIndex, known: int) -> dict[str, Part]:
-    """By id of a hypothesis: the part that it is one event of. `known` is how many nodes the cluster has."""
+def elected(
+    troubles: Iterable[Trouble], parts: PartIndex, known: Callable[[datetime], int]
+) -> dict[str, Part]:
+    """By id of a hypothesis: the part that it is one event of. `known` is how many nodes the cluster had at a time."""
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
     found = _elect(ordered, parts, by_power=True, known=known)
     left = [t for t in ordered if t.hypothesis.id not in found]
@@ -150,12 +154,14 @@ def _is_dark(trouble: Trouble, found: Mapping[str, Part]) -> bool:
     return trouble.hypothesis.family == GONE and trouble.hypothesis.id in found
 
 
-def _elect(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: int) -> dict[str, Part]:
+def _elect(
+    troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: Callable[[datetime], int]
+) -> dict[str, Part]:
     """The largest events first: each at the smallest part that covers it, until no part has enough left."""
     found: dict[str, Part] = {}
     left = list(troubles)
     while episodes := _episodes(left, parts, by_power=by_power, known=known):
-        largest = max(episodes, key=lambda e: (len(e.nodes), *(-n for n in (parts.size(e.part),)), e.part))
+        largest = max(episodes, key=lambda e: (len(e.nodes), -e.size, e.part))
         covering = [
             e
             for e in episodes
@@ -163,7 +169,7 @@ def _elect(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, kno
             and e.troubles[0].start <= largest.troubles[-1].start
             and largest.troubles[0].start <= e.troubles[-1].start
         ]
-        best = min(covering, key=lambda e: part_policy().size(e.part, parts.size(e.part)))
+        best = min(covering, key=lambda e: part_policy().size(e.part, e.size))
         taken = {t.hypothesis.id for t in best.troubles}
         # Where nodes only went dark, and not for their power, the rules of outages tell of it.
         if _family(best.troubles, best.part) != IncidentFamily.NODES_NOT_READY:
@@ -172,7 +178,9 @@ def _elect(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, kno
     return found
 
 
-def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: int) -> list[_Episode]:
+def _episodes(
+    troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: Callable[[datetime], int]
+) -> list[_Episode]:
     """Stretches of trouble under one part with enough nodes of it."""
     rule, table = (part_policy().power if by_power else part_policy().sudden), part_policy()
     by_part: dict[Part, list[Trouble]] = defaultdict(list)
@@ -183,12 +191,15 @@ def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, 
             by_part[part].append(trouble)
     found = []
     for part, mine in by_part.items():
-        size = parts.size(part)
         if (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
             continue
-        if not by_power and size >= table.all * known:
-            continue
         for episode in map(_in_common, split_at_gaps(mine, lambda t: t.start, rule.within)):
+            if not episode:
+                continue
+            began = episode[0].start
+            size = parts.size(part, began)
+            if not by_power and size >= table.all * known(began):
+                continue
             families_ = {t.hypothesis.family for t in episode}
             if by_power and POWER not in families_:
                 continue
@@ -196,7 +207,7 @@ def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, 
             if any(t.of_itself for t in episode) or rule.are_met(
                 peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size
             ):
-                found.append(_Episode(part, tuple(episode), nodes))
+                found.append(_Episode(part, tuple(episode), nodes, size))
     return found
 
 
@@ -262,7 +273,7 @@ def part_faults(
     part: Part,
     troubles: Sequence[Trouble],
     others: Mapping[str, Sequence[Hypothesis]],
-    known: int,
+    parts: PartIndex,
     incarnations: Incarnations,
     trays: Mapping[str, Sequence[Sighting]],
 ) -> list[SharedFault]:
@@ -289,6 +300,7 @@ def part_faults(
     for family in sorted(stretches):
         for session in incarnations.sessions(root, families()[family].domain, stretches[family]):
             mine = [members[s.id] for s in session.sightings]
+            known = parts.size(part, min(t.start for t in mine))
             fault = _fault(root, part, family, session, mine, others, known)
             found.append(_of_tray(fault, trays) if _are_links(mine) else fault)
     return found

@@ -68,8 +68,10 @@ class FactRows:
                 return self._link(name, fact)
         if kind == "node" and name in self._state.nodes:
             row = self._state.nodes[name]
-            self._state.nodes.put(name, replace(row, gone_at=max(at, row.gone_at or at)))
+            row = replace(row, gone_at=max(at, row.gone_at or at))
+            self._state.nodes.put(name, row)
             self._topology.deleted.add(name)
+            self._topology.parts.put(name, row)
             return Touched(nodes={name})
         if kind == "link" and name in self._state.ports:
             return self._uncabled(name, at)
@@ -111,7 +113,7 @@ class FactRows:
         speakers: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
             version = self._topology.parts.version
-            leafs = self._topology.move_node(fact.name, row.fact, fact)
+            leafs = self._topology.move_node(fact.name, row.fact, replace(row, fact=fact))
             if row.seen and self._topology.parts.version != version:
                 leafs = leafs | {""}  # links whose switch is not known are told of by what their hosts share
             speakers = self._devices_named()

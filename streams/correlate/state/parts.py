@@ -1,44 +1,97 @@
-"""Which nodes share which part, as far as labels, the topology file and names tell."""
+"""Which nodes share which part, as far as labels, the topology file and names tell, and how many did at a time."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
 
+from streams.correlate.state.rows import NodeRow
 from streams.model.entity import Part
-from streams.model.facts import NodeFact
 from streams.model.hostnames import folded
+
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
+
+
+class _Stay(NamedTuple):
+    """From when to when a node is there, and what it shares."""
+
+    since: datetime
+    until: datetime | None
+    parts: frozenset[Part]
+
+
+class _Times:
+    """When the nodes of one group came and went."""
+
+    __slots__ = ("_came", "_went")
+
+    def __init__(self) -> None:
+        self._came: list[datetime] = []
+        self._went: list[datetime] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._came)
+
+    def add(self, stay: _Stay) -> None:
+        insort(self._came, stay.since)
+        if stay.until is not None:
+            insort(self._went, stay.until)
+
+    def remove(self, stay: _Stay) -> None:
+        del self._came[bisect_left(self._came, stay.since)]
+        if stay.until is not None:
+            del self._went[bisect_left(self._went, stay.until)]
+
+    def count(self, at: datetime | None) -> int:
+        """How many are there at that time; with None those that nobody has seen go."""
+        if at is None:
+            return len(self._came) - len(self._went)
+        return bisect_right(self._came, at) - bisect_left(self._went, at)
 
 
 class PartIndex:
-    """The nodes of each part. `version` changes whenever any node enters or leaves one."""
+    """The nodes of each part. `version` changes whenever any node enters or leaves one, or comes or goes."""
 
     def __init__(self) -> None:
-        self._of: dict[Part, set[str]] = defaultdict(set)
-        self._at: dict[str, frozenset[Part]] = {}
+        self._of: dict[Part, _Times] = defaultdict(_Times)
+        self._all = _Times()
+        self._at: dict[str, _Stay] = {}
         self._named: dict[str, set[Part]] = defaultdict(set)
         self.version = 0
         self.renamed: set[str] = set()
         """Names that have begun or ceased to mean a part; whoever reads it, empties it."""
 
-    def move(self, node: str, before: NodeFact | None, after: NodeFact | None) -> None:
-        """Enter a node under the parts that its fact tells, and no others."""
-        old = set(before.shared_parts) if before else set()
-        new = set(after.shared_parts) if after else set()
-        for part in old - new:
-            self._of[part].discard(node)
+    def put(self, node: str, row: NodeRow | None) -> None:
+        """Enter a node under the parts that its fact tells, and no others, for the time that it is there."""
+        old, new = self._at.pop(node, None), _stay(row)
+        if new is not None:
+            self._at[node] = new
+        if old == new:
+            return
+        self.version += 1
+        before, after = old.parts if old else frozenset[Part](), new.parts if new else frozenset[Part]()
+        if old is not None:
+            self._all.remove(old)
+            for part in before:
+                self._of[part].remove(old)
+        if new is not None:
+            self._all.add(new)
+            for part in after:
+                self._rename(part, after - before)
+                self._of[part].add(new)
+        for part in before - after:
             if not self._of[part]:
                 del self._of[part]
                 self._named[folded(part.name)].discard(part)
                 self.renamed.add(folded(part.name))
-        for part in new:
-            if not self._of[part]:
-                self._named[folded(part.name)].add(part)
-                self.renamed.add(folded(part.name))
-            self._of[part].add(node)
-        self.version += old != new
-        self._at[node] = frozenset(new)
-        if not new:
-            del self._at[node]
+
+    def _rename(self, part: Part, entered: Iterable[Part]) -> None:
+        if part in entered and not self._of[part]:
+            self._named[folded(part.name)].add(part)
+            self.renamed.add(folded(part.name))
 
     def named(self, name: str) -> Part | None:
         """The part with this name, as a device may call itself (a PDU, a coolant unit); None if several have it."""
@@ -48,8 +101,22 @@ class PartIndex:
 
     def at(self, node: str) -> frozenset[Part]:
         """What a node shares with others."""
-        return self._at.get(node, frozenset())
+        stay = self._at.get(node)
+        return stay.parts if stay is not None else frozenset()
 
-    def size(self, part: Part) -> int:
-        """How many nodes are known to share it."""
-        return len(self._of.get(part, ()))
+    def size(self, part: Part, at: datetime | None = None) -> int:
+        """How many nodes shared it at that time; with None how many do now. A node that came later was no part of it."""
+        times = self._of.get(part)
+        return times.count(at) if times is not None else 0
+
+    def known(self, at: datetime | None = None) -> int:
+        """How many nodes there were at that time, whatever they share."""
+        return self._all.count(at)
+
+
+def _stay(row: NodeRow | None) -> _Stay | None:
+    if row is None or row.fact is None:
+        return None
+    # One that was deleted and is there again was there before, and nobody knows since when.
+    since = row.fact.created_at if row.gone_at is None else None
+    return _Stay(since or _ALWAYS, row.left_at, frozenset(row.fact.shared_parts))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable
+from datetime import datetime
 
 from streams.correlate.state.allocations import nodes_of, processes_on
 from streams.correlate.state.host_names import HostNames
@@ -14,7 +15,7 @@ from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import PodJobs, job_ref
 from streams.correlate.state.renamed_hosts import ReportedNames
-from streams.correlate.state.rows import JobRow
+from streams.correlate.state.rows import JobRow, NodeRow
 from streams.correlate.state.store import State
 from streams.model.entity import SLURM, JobRef
 from streams.model.facts import LinkFact, NodeFact
@@ -81,7 +82,7 @@ class Topology:
         # Names first: a cable's host is entered under the node that its name means.
         for name, node in self._state.nodes.items():
             self.hosts.put(name, node)
-            self.move_node(name, None, node.fact)
+            self.move_node(name, None, node)
         for store in (self._state.nodes, self._state.pods):
             for name in store.reporting:
                 for s in (s for group in store[name].seen.values() for s in group):
@@ -157,6 +158,10 @@ class Topology:
         listed = len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
         return max(listed, self.placements.nodes_of_slurm)
 
+    def nodes_known_at(self, at: datetime) -> int:
+        """How many there were at that time."""
+        return max(self.parts.known(at), self.placements.nodes_of_slurm)
+
     def counts(self) -> tuple[int, int, int]:
         """How many nodes there are, how many are shown NotReady, and a version of what they share: tells cheaply of a change."""
         return self.nodes_known(), len(self._not_ready), self.parts.version
@@ -176,8 +181,9 @@ class Topology:
         """Ports whose cable may end at another node, now that these keys of `hosts` mean another one; sorted."""
         return sorted({port for key in keys for port in self._by_host_name.get(key, ())})
 
-    def move_node(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
+    def move_node(self, node: str, before: NodeFact | None, row: NodeRow | None) -> set[str]:
         """Enter a node under its leafs and parts, and whether it is missed. Returns the leafs that gained or lost it."""
+        after = row.fact if row is not None else None
         old, new = _leafs_of(before), _leafs_of(after)
         self._leafs[node] = new
         if not new:
@@ -191,7 +197,7 @@ class Topology:
             self._at_leaf[leaf].discard(node)
         for leaf in new:
             self._at_leaf[leaf].add(node)
-        self.parts.move(node, before, after)
+        self.parts.put(node, row)
         return old ^ new
 
     def add_reported(self, port: str) -> None:

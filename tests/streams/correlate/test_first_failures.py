@@ -166,15 +166,14 @@ def test_a_program_that_fails_first_on_many_hosts_names_none() -> None:
     assert accused(restarted([1, 3, 2, 1, 3, 2, 1, 2])) == []
 
 
-LAUNCH, BLAS, SEGV, ASSERT = (
-    {"subtype": "cuda_error", "reason": "unspecified launch failure"},
-    {"subtype": "cuda_error", "reason": "CUBLAS_STATUS_EXECUTION_FAILED"},
-    {"exitcode": "-11"},
-    {"exitcode": "1"},
-)
+Way = dict[str, Any]
+LAUNCH: Way = {"subtype": "cuda_error", "reason": "unspecified launch failure"}
+BLAS: Way = {"subtype": "cuda_error", "reason": "CUBLAS_STATUS_EXECUTION_FAILED"}
+SEGV: Way = {"exitcode": "-11"}
+ASSERT: Way = {"exitcode": "1"}
 
 
-def crashes(ways: Sequence[dict[str, Any]], pod: int, local: int) -> World:
+def crashes(ways: Sequence[Way], pod: int, local: int) -> World:
     """A job that crashes each time first in the same pod and is started again on the same nodes; its peers find it gone."""
     world, nodes = World(cluster({"job0": JOBS["job0"]})), JOBS["job0"]
     for number, way in enumerate(ways):
@@ -183,7 +182,7 @@ def crashes(ways: Sequence[dict[str, Any]], pod: int, local: int) -> World:
             world.tell(fact)
         world.see(failed("job0", pod, start, rank=8 * pod + local, **way))
         for peer in (p for p in range(len(nodes)) if p != pod):
-            gone = {"subtype": "remote_closed", "peer": f"job0-worker-{pod}"}
+            gone: Way = {"subtype": "remote_closed", "peer": f"job0-worker-{pod}"}
             world.see(failed("job0", peer, start + 0.5, kind="nccl.error", **gone))
             world.see(failed("job0", peer, start + 1, exitcode="-6", local_rank=0))
         world.pass_to(start + 600, step=20)
@@ -193,7 +192,7 @@ def crashes(ways: Sequence[dict[str, Any]], pod: int, local: int) -> World:
 @pytest.mark.parametrize("pod", [2, 0], ids=["any host", "the host of rank 0"])
 @pytest.mark.parametrize("ways", [(LAUNCH, BLAS, SEGV), (SEGV, LAUNCH, SEGV, BLAS)])
 def test_one_program_that_crashes_in_several_ways_first_on_one_host_names_it(
-    ways: Sequence[dict[str, Any]], pod: int
+    ways: Sequence[Way], pod: int
 ) -> None:
     world = crashes(ways, pod, local=3)
     lemon = world.only()
@@ -207,7 +206,7 @@ def test_one_program_that_crashes_in_several_ways_first_on_one_host_names_it(
     ids=["in one way", "twice by its own exception", "in rank 0"],
 )
 def test_a_program_that_repeats_itself_names_no_host_and_is_one_incident(
-    ways: Sequence[dict[str, Any]], pod: int, local: int
+    ways: Sequence[Way], pod: int, local: int
 ) -> None:
     assert accused(crashes(ways, pod, local)) == []
 

@@ -104,6 +104,31 @@ def test_trouble_at_once_is_one_incident_of_the_smallest_part_that_covers_it(nam
     assert not any(i.root.node and i.certainty is Certainty.DECISIVE for i in world.incidents())
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("gone_first", [False, True])
+def test_nodes_that_come_in_the_place_of_others_change_no_earlier_event(
+    gone_first: bool, restarts: bool
+) -> None:
+    rack, signals = NAMES[8:16], went(NAMES[8:16], 0)
+    world = told([*signals, *back(rack, 200)], 600)
+    before = standing(world)
+    assert before == {("power_cooling", "rack/r1")}
+    fresh = [node_fact(f"m{i:02d}", since=600, rack="r1", pool="p0", created_at=at(600)) for i in range(12)]
+    olds = [node_fact(n, rack="r1", pool="p0") for n in rack]
+    for fact in [] if gone_first else fresh:
+        world.tell(fact)
+    for fact in olds:
+        world.gone(fact, 610)
+    for fact in fresh if gone_first else []:
+        world.tell(fact)
+    if restarts:
+        world.restart()
+    world.see(*went(NAMES[40:42], 620))
+    world.pass_to(1000, step=20)
+    assert {i.root.key for i in world.incidents() if i.fault_at < at(300)} == {"rack/r1"}
+    assert "8 of 8 nodes of rack r1" in next(i.reason for i in world.incidents() if i.root.rack)
+
+
 def test_it_is_told_in_the_words_of_people() -> None:
     incident = told(went(FEED, 0), 400).only()
     assert incident.title == "Power or cooling trouble at power feed F1"
