@@ -21,6 +21,7 @@ from streams.model.record import Neighbour
 
 HINTS = (
     rb'"lldp\\{0,2}"\s{0,8}:\s{0,8}[\[{]',
+    rb'"name\\{0,2}"\s{0,8}:\s{0,8}\\{0,2}"lldp',
     rb"LLDP_ENTRY_TABLE:",
     rb"lldp/interfaces/interface",
     rb"openconfig[_-]lldp",

@@ -10,7 +10,7 @@ from datetime import datetime
 from streams.correlate.cause_sources.nodes import NodeCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import FAR_END_UNKNOWN, Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import JobVerdict, judge
@@ -125,6 +125,7 @@ class JobCauses(CauseSource):
             causes=causes,
             near_storms=self._near_storms(causes, nodes) if reports else frozenset(),
             closed=self._incarnations.closed(h.id for h in causes),
+            leafs=self._leafs(causes, nodes) if reports else {},
             moved=moves_of(self._state, self._placements, key),
             ended=row.ends,
             world=row.fact.world if row.fact else None,
@@ -153,6 +154,13 @@ class JobCauses(CauseSource):
             return {}
         rows = ((node, self._state.histories.get(first_name(node))) for node in nodes)
         return {node: row.faults for node, row in rows if row is not None}
+
+    def _leafs(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, str]:
+        """The switch of each node that hangs on just one, where it matters."""
+        if not any(h.facts.get(FAR_END_UNKNOWN) is True for h in causes):
+            return {}
+        found = {node: self._topology.switches_of(node) for node in sorted(nodes)}
+        return {node: next(iter(switches)) for node, switches in found.items() if len(switches) == 1}
 
     def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""

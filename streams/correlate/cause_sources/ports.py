@@ -28,10 +28,17 @@ class CableCauses(CauseSource):
         super().__init__(causes)
         self._links, self._switches = links, switches
         self._faults: dict[str, list[Hypothesis]] = {}
+        self._cabled: set[str] = set()
+        """Switches at which hosts are known."""
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate the cables at the touched ports, and touch the hosts at them."""
         touched = round_.touched
+        for switch in {name.partition("/")[0] for name in touched.ports}:
+            # What its other ports are follows from whether hosts are known there.
+            if (cabled := self._topology.has_cabled_hosts(switch)) is not (switch in self._cabled):
+                (self._cabled.add if cabled else self._cabled.discard)(switch)
+                touched.ports |= self._topology.reported_ports(switch)
         touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
         for name in sorted(touched.ports):
             touched.nodes |= self._topology.hosts_at(name)
@@ -39,10 +46,10 @@ class CableCauses(CauseSource):
             rows = [self._state.ports.get(end, PortRow()) for end in ends]
             lost = self._lost(name, ends, rows) if ends[0] == name else []
             touched.switches |= self._links.put(Place(PlaceKind.PORT, name), lost)
-            # A port with an unknown other end is no incident by itself: hosts come and go there.
             known = any(row.link is not None and row.link.peer_switch is not None for row in rows)
-            if known and lost:
-                self._faults[name] = [uplink_fault(fault, ends, self._config) for fault in lost]
+            # Among ports whose hosts are known, one with an unknown other end may be an uplink: jobs may tell.
+            if lost and (known or ends[0].partition("/")[0] in self._cabled):
+                self._faults[name] = [uplink_fault(f, ends, self._config, known=known) for f in lost]
                 self._causes.note(self._faults[name])
             after = self._faults.get(name, [])
             if before != after and ends[0] == name:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
-from streams.correlate.hypothesis import Blame, Hypothesis, rejected
+from streams.correlate.hypothesis import FAR_END_UNKNOWN, Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import distinct, latest_end, order
@@ -217,19 +217,26 @@ def explains(switch: Hypothesis, other: Hypothesis) -> bool:
     return other.family in families()[FAMILY].explains or other.family == FAMILY
 
 
-def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypothesis:
-    """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host."""
+def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config, *, known: bool = True) -> Hypothesis:
+    """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host.
+
+    Where the other end is not `known`, it is no incident by itself, for hosts come and go there.
+    """
     found = verdict(fault, config)
-    between = " and ".join(ends)
-    why = f"the cable between {between}: {found.says}; it belongs to no host, so none is closed"
+    cable = f"the cable between {' and '.join(ends)}" if known else f"{ends[0]}, whose other end is not known"
+    why = (
+        f"{cable}: {found.says}; it belongs to no host{'' if known else ' that is known'}, so none is closed"
+    )
     facts: dict[str, Attribute] = {
         "source": str(fault.root),
         "uplink": True,
         "link": found.rule,
         "ends": tuple(ends),
     }
+    if not known:
+        facts[FAR_END_UNKNOWN] = True
     hypothesis = link_hypothesis(fault, found, FAMILY, why, facts, config)
-    return replace(hypothesis, rule=f"uplink: {found.rule}")
+    return replace(hypothesis, rule=f"uplink: {found.rule}", alone=hypothesis.alone and known)
 
 
 def _falls(fault: LinkFault, config: Config) -> Iterable[LinkEvent]:

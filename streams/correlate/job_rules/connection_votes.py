@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -54,6 +54,8 @@ class Vote:
     why: str = ""
     suspects: tuple[str, ...] = ()
     pairs: int = 0
+    ends: frozenset[tuple[str, str]] = frozenset()
+    """All pairs of nodes whose connection failed on the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,15 @@ def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
 def vote(episode: Episode, addresses: Addresses) -> Vote:
     """Count the votes of one hang: those of its first events, then all, for who fails first makes others fail."""
     found = edges(episode.reports, addresses)
+    network = [e for e in found if e.says != "gone"]
+    ends = frozenset((min(e.node, e.peer), max(e.node, e.peer)) for e in network if e.peer)
+    return replace(_counted(found, network, addresses), ends=ends)
+
+
+def _counted(found: Sequence[Edge], network: Sequence[Edge], addresses: Addresses) -> Vote:
     if not found:
         return Vote()
     wave = timedelta(seconds=_table().wave_s)
-    network = [e for e in found if e.says != "gone"]
     verdict = Vote()
     if network:
         early = [e for e in network if e.at <= network[0].at + wave]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import FAR_END_UNKNOWN, Hypothesis
+from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
-from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
 from streams.model.incident import Certainty
@@ -73,8 +74,23 @@ def fabric_for(
         if c.domain == "fabric"
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
+        and (c.facts.get(FAR_END_UNKNOWN) is not True or _crosses(c, evidence, episode, finding, config))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def _crosses(
+    port: Hypothesis, evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> bool:
+    """Whether a port that may be an uplink of its switch is what fails: just connections from beneath the switch to elsewhere."""
+    if finding.certainty is Certainty.DECISIVE or only_deaths(episode.reports):
+        return False
+    there = placed_at(evidence.placements, episode.start, config)
+    leafs = evidence.leafs
+    ends = finding.vote.ends if finding.vote is not None else frozenset()
+    under = {p.node for p in there if leafs.get(p.node) == port.root.switch}
+    elsewhere = {p.node for p in there if leafs.get(p.node, port.root.switch) != port.root.switch}
+    return bool(under and elsewhere) and all((one in under) is not (other in under) for one, other in ends)
 
 
 def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:

@@ -46,6 +46,8 @@ class JobEvidence:
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses meant while the job ran there."""
+    leafs: Mapping[str, str] = field(default_factory=dict)
+    """The switch of each of its nodes that hangs on just one; looked up where a port may be an uplink."""
     pods: Mapping[str, PodTimes] = field(default_factory=dict)
     """By uid: its pods of which failures were reported."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)

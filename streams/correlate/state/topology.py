@@ -145,6 +145,10 @@ class Topology:
                 found.add(f"node/{self._node_at[port]}" if link.node else f"switch/{link.peer_switch}")
         return len(found)
 
+    def has_cabled_hosts(self, switch: str) -> bool:
+        """Whether hosts are known at ports of this switch."""
+        return any(port in self._node_at for port in self._of_switch.get(switch, ()))
+
     def switches_of(self, node: str) -> frozenset[str]:
         """The switches a node is attached to, by its cables and by the label of its leaf."""
         found = self._switches.get(node)

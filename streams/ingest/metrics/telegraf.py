@@ -17,7 +17,7 @@ from streams.ingest import lldp, timestamps
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.logs import text
 from streams.ingest.metrics import devices
-from streams.ingest.metrics.labels import bounded, node_of
+from streams.ingest.metrics.labels import bounded, node_of, without_port
 from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
@@ -61,11 +61,11 @@ def read_metric(
         return
     device = devices.of_tags(tags)
     if "lldp" in name.lower() or "lldp" in tags.get("path", ""):
-        labels = device.labels if device is not None else tags
-        heard_by = device.node if device is not None else tags.get("hostname") or tags.get("host") or ""
-        if lldp.read_fields(
-            heard_by, labels.get("interface") or tags.get("ifname"), tags | dict(fields), at, into
-        ):
+        # Without its path the source is still the switch, and the host is the collector's.
+        by_name = tags.get("hostname") or tags.get("source") or tags.get("host") or ""
+        heard_by = device.node if device is not None else without_port(by_name)
+        port = (device.labels if device is not None else tags).get("interface") or tags.get("ifname")
+        if lldp.read_fields(heard_by, port or tags.get("name"), tags | dict(fields), at, into):
             return
     if device is not None:
         for field, value in fields.items():

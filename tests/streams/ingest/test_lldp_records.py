@@ -47,6 +47,12 @@ INFLUX = (
     "openconfig_lldp,host=collector-1,source=leaf-03,name=Ethernet12,path=/lldp/interfaces/interface/neighbors "
     'system_name="gpu-07",port_id="eth2" 1795245193000000000'
 )
+NO_PATH = {
+    "fields": {"system_name": "gpu-07", "port_id": "eth2"},
+    "name": "lldp",
+    "tags": {"host": "collector-1", "source": "leaf-03:57400", "name": "Ethernet12"},
+    "timestamp": 1795245193,
+}
 _STATE = "/lldp/interfaces/interface/neighbors/neighbor/state"
 GNMIC = [{
     "name": "lldp", "timestamp": 1795245193000000000,
@@ -69,6 +75,7 @@ SHAPES = {
     "lldpctl in a log": orjson.dumps({"host": "leaf-03", "message": orjson.dumps(lldpctl(None)).decode()}),
     "table in a log": orjson.dumps({"host": "leaf-03", "message": TABLE}),
     "Telegraf": orjson.dumps(GNMI),
+    "Telegraf without the path": orjson.dumps(NO_PATH),
     "line protocol": INFLUX.encode(),
     "gnmic": orjson.dumps(GNMIC),
     "LLDP_ENTRY_TABLE": orjson.dumps(DATABASE),

@@ -1,0 +1,82 @@
+"""A port that goes down and whose other end nobody knows is an uplink when just what crosses its switch fails with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from streams.model.entity import Entity, PodRef
+from streams.model.facts import Fact
+from streams.model.incident import Certainty
+from streams.model.signal import Severity, Signal, signal
+from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port
+
+UNDER, ELSEWHERE = ["a1", "a2"], ["b1", "b2"]
+NODES = [UNDER[0], ELSEWHERE[0], UNDER[1], ELSEWHERE[1]]
+UPLINK = "Ethernet1025"
+
+
+def facts() -> list[Fact]:
+    return cluster({"llama": NODES})
+
+
+def cables(leaf: str = "leaf-a") -> list[Fact]:
+    """Two hosts under each leaf, as LLDP tells; nothing tells of the uplinks."""
+    of = {leaf: UNDER, "leaf-b": ELSEWHERE}
+    return [
+        link(switch, f"Ethernet{i}", node, "eth1")
+        for switch, nodes in of.items()
+        for i, node in enumerate(nodes)
+    ]
+
+
+def unanswered(pod: int, peer: int, seconds: float) -> Signal:
+    attributes = {"subtype": "ib_completion", "status": 12, "vendor_err": 129, "peer": f"llama-worker-{peer}"}
+    entity = Entity(CLUSTER, pod=PodRef("train", f"llama-worker-{pod}"))
+    return signal(
+        "nccl.error", entity, severity=Severity.ERROR, occurred_at=at(seconds), observed_at=at(seconds + 0.5),
+        attributes=attributes,
+    )  # fmt: skip
+
+
+CROSSING = [(1, 0), (1, 2), (3, 2)]
+
+
+def told(pairs: Sequence[tuple[int, int]], *, cabled: Sequence[Fact], late: bool = False) -> World:
+    world = World([*facts(), *([] if late else cabled)])
+    world.see(port("leaf-a", UPLINK, 0))
+    world.pass_to(8, step=1)
+    world.see(*(unanswered(one, other, 8 + 0.2 * i) for i, (one, other) in enumerate(pairs)))
+    for fact in cabled if late else []:
+        world.tell(fact)
+    world.pass_to(400, step=5)
+    return world
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("pairs", [CROSSING, CROSSING[:1], [(1, 0), (3, 0)]])
+def test_a_port_of_unknown_end_explains_connections_that_cross_its_switch(
+    pairs: Sequence[tuple[int, int]], late: bool
+) -> None:
+    incident = told(pairs, cabled=cables(), late=late).only()
+    assert (incident.family, incident.root.key) == ("fabric_fault", f"port/leaf-a/{UPLINK}")
+    assert incident.certainty is Certainty.LIKELY
+    assert [job.name for job in incident.jobs] == ["llama"]
+    assert incident.reason.startswith(f"leaf-a/{UPLINK}, whose other end is not known: its link is down")
+
+
+@pytest.mark.parametrize("cabled", [[], cables("leaf-c")], ids=["no host is known", "at other switches"])
+def test_a_port_of_a_switch_without_known_hosts_explains_nothing(cabled: Sequence[Fact]) -> None:
+    assert "fabric_fault" not in {i.family for i in told(CROSSING, cabled=cabled).incidents()}
+
+
+def test_connections_beneath_one_switch_do_not_need_its_uplink() -> None:
+    assert "fabric_fault" not in {i.family for i in told([(0, 2), (1, 0)], cabled=cables()).incidents()}
+
+
+def test_a_port_of_unknown_end_is_no_incident_without_a_job_that_fails() -> None:
+    world = World([*facts(), *cables()])
+    world.see(port("leaf-a", UPLINK, 0))
+    world.pass_to(900, step=10)
+    assert world.incidents() == []
