@@ -12,6 +12,7 @@ from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.job_rules.start_failures import tries_to_start
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
@@ -65,6 +66,9 @@ def application_root(
     comes_back = follows_gpu or sum(crash.tries for crash in crashes) >= policy().own_failures.times
     patience = _patience_ends(evidence, burst, config)
     retry: Retry = "" if comes_back or not burst.is_plain else _retry(evidence, burst, patience, config)
+    ready_at, cleared_at = _ready_at(crashes, evidence, config), recovered(evidence, burst.end, config)
+    if cleared_at is not None and cleared_at <= ready_at and tries_to_start(burst, evidence, config):
+        return None  # it has found its GPUs since
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,
@@ -73,13 +77,13 @@ def application_root(
         certainty=certainty,
         fault_at=burst.start,
         last_at=burst.end,
-        ready_at=min(_ready_at(crash, config) for crash in crashes),
+        ready_at=ready_at,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
         alone=not burst.is_plain or comes_back or _is_dear(evidence, burst, there),
         retry=retry,
         brief_until=patience if retry == "waits" else None,
-        cleared_at=recovered(evidence, burst.end, config),
+        cleared_at=cleared_at,
         causes=burst.sightings,
         jobs=(job,),
         facts=facts,
@@ -122,9 +126,24 @@ def _anew(evidence: JobEvidence, burst: Burst, config: Config) -> list[Placement
     return [p for p in evidence.placements if burst.start < p.start <= until]
 
 
-def _ready_at(crash: Burst, config: Config) -> datetime:
-    """What only the kernel tells of may have been anybody's process, or a helper's, if the job goes on."""
-    return crash.seen_at + (config.restart_settle if crash.is_mute else config.application_settle)
+def _ready_at(crashes: Sequence[Burst], evidence: JobEvidence, config: Config) -> datetime:
+    """What only the kernel tells of may have been anybody's process, or a helper's, if the job goes on.
+
+    A try to start that found no GPU is followed by others, and enough of them tell whose fault it is.
+    """
+    starts = policy().starts
+    tries: list[list[Sighting]] = []
+    found: list[datetime] = []
+    for crash in crashes:
+        settle = config.restart_settle if crash.is_mute else config.application_settle
+        if mine := tries_to_start(crash, evidence, config):
+            tries += mine
+            found.append(mine[0][0].seen_at + starts.patience)
+        else:
+            found.append(crash.seen_at + settle)
+    if len(tries) >= starts.tries:
+        found.append(tries[starts.tries - 1][-1].seen_at + config.application_settle)
+    return min(found)
 
 
 def _nodes_at(evidence: JobEvidence, crash: Burst) -> frozenset[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.rank_reports import Episode, rank_report
@@ -76,6 +77,17 @@ def start_failures(evidence: JobEvidence, config: Config) -> list[StartFailures]
             if tries >= policy().starts.tries and _elsewhere_well(here, lines, evidence, config):
                 found.append(here)
     return found
+
+
+def tries_to_start(crash: Burst, evidence: JobEvidence, config: Config) -> list[list[Sighting]]:
+    """The tries, one after the other, after which a program ended because it found no usable GPU; none if it ended of more."""
+    if crash.speaks_for_itself or crash.is_mute:
+        return []
+    since, until = crash.start - config.restart_settle, crash.end + config.together
+    lines = sorted(
+        (s for s in evidence.failed if s.firing and _is_of_start(s) and since <= s.at <= until), key=order
+    )
+    return split_at_gaps(lines, lambda s: s.at, policy().starts.apart)
 
 
 def _is_of_start(s: Sighting) -> bool:

@@ -53,11 +53,17 @@ class StartPolicy(Strict):
 
     tries: int
     apart_s: float
+    patience_s: float
 
     @property
     def apart(self) -> timedelta:
         """Lines closer to each other than this are of one try."""
         return timedelta(seconds=self.apart_s)
+
+    @property
+    def patience(self) -> timedelta:
+        """How long a try that failed waits for the next ones before it is told as the job's."""
+        return timedelta(seconds=self.patience_s)
 
 
 class OwnFailurePolicy(Strict):

@@ -72,3 +72,23 @@ def test_a_job_on_one_node_may_carry_the_reason_with_it() -> None:
         world.see(failed("llama", 0, 100 * i, **CUDA), failed("llama", 0, 100 * i + 9, exitcode=1))  # type: ignore[arg-type]
     world.pass_to(900, step=10)
     assert world.only().root.node is None
+
+
+def test_one_try_that_failed_is_told_as_the_jobs_own_when_none_follows_for_long() -> None:
+    world = told(tries(1))
+    assert world.incidents() == []
+    world.pass_to(1000, step=10)
+    assert world.only().family == "application"
+
+
+def test_tries_that_end_in_a_start_elsewhere_are_nobodys_fault() -> None:
+    world = told([*tries(2), progress("llama", 300, 1), progress("llama", 400, 2)])
+    world.pass_to(1500, step=10)
+    assert world.revisions == []
+
+
+def test_a_fabric_manager_that_gave_up_is_why_nothing_starts_on_its_node() -> None:
+    gone = sign("gpu.driver", "n3", -20, "fabric_manager", reason="fabric manager is exiting")
+    world = told([gone, *tries(3)])
+    assert (world.only().family, world.only().root.node) == ("platform_fault", "n3")
+    assert "the fabric manager has given up" in world.only().reason

@@ -9,7 +9,7 @@ import pytest
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact
 from streams.model.incident import Certainty
-from streams.model.signal import Severity, Signal, signal
+from streams.model.signal import Attribute, Severity, Signal, signal
 from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port
 
 UNDER, ELSEWHERE = ["a1", "a2"], ["b1", "b2"]
@@ -32,7 +32,12 @@ def cables(leaf: str = "leaf-a") -> list[Fact]:
 
 
 def unanswered(pod: int, peer: int, seconds: float) -> Signal:
-    attributes = {"subtype": "ib_completion", "status": 12, "vendor_err": 129, "peer": f"llama-worker-{peer}"}
+    attributes: dict[str, Attribute] = {
+        "subtype": "ib_completion",
+        "status": 12,
+        "vendor_err": 129,
+        "peer": f"llama-worker-{peer}",
+    }
     entity = Entity(CLUSTER, pod=PodRef("train", f"llama-worker-{pod}"))
     return signal(
         "nccl.error", entity, severity=Severity.ERROR, occurred_at=at(seconds), observed_at=at(seconds + 0.5),
