@@ -71,7 +71,9 @@ class Verdict:
 def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
     """Judge one run."""
     faults = simulated.truth.faults
-    incidents = sorted((i for i in decided.incidents.values() if stands(i)), key=lambda i: (i.fault_at, i.id))
+    told = {id for id, publication in decided.publications.items() if publication.told_at is not None}
+    standing = (i for i in decided.incidents.values() if i.id in told and stands(i))
+    incidents = sorted(standing, key=lambda i: (i.fault_at, i.id))
     paired = pair(faults, incidents)
     misses: list[Miss] = []
     top1 = family = 0
@@ -93,7 +95,6 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
             misses.append(
                 Miss(scenario, f"{fault.kind}: a job it stopped", f"{job}", _shown(paired.get(fault.id)))
             )
-    told = {id for id, publication in decided.publications.items() if publication.told_at is not None}
     used = {incident.id for incident in paired.values()}
     extra = [incident for incident in incidents if incident.id not in used]
     for incident in extra:

@@ -64,8 +64,7 @@ def application_root(
         names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
         facts |= {name: value for name, value in names.items() if value}
     comes_back = follows_gpu or sum(crash.tries for crash in crashes) >= policy().own_failures.times
-    patience = _patience_ends(evidence, burst, config)
-    retry: Retry = "" if comes_back or not burst.is_plain else _retry(evidence, burst, patience, config)
+    retry, patience = ("", None) if comes_back or not burst.is_plain else _retries(evidence, crashes, config)
     ready_at, cleared_at = _ready_at(crashes, evidence, config), recovered(evidence, burst.end, config)
     if cleared_at is not None and cleared_at <= ready_at and tries_to_start(burst, evidence, config):
         return None  # it has found its GPUs since
@@ -82,7 +81,7 @@ def application_root(
         why=why,
         alone=not burst.is_plain or comes_back or _is_dear(evidence, burst, there),
         retry=retry,
-        brief_until=patience if retry == "waits" else None,
+        brief_until=patience,
         cleared_at=cleared_at,
         causes=burst.sightings,
         jobs=(job,),
@@ -99,6 +98,18 @@ def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) ->
     if sum(p.gpus or own.gpus_a_node for p in there) >= own.gpus:
         return True
     return evidence.ran_at is not None and burst.start - evidence.ran_at >= own.ran
+
+
+def _retries(
+    evidence: JobEvidence, crashes: Sequence[Burst], config: Config
+) -> tuple[Retry, datetime | None]:
+    """How the job got over its failures, and until when it may still get over one. What was told of one stays told."""
+    ends = [_patience_ends(evidence, crash, config) for crash in crashes]
+    each = [_retry(evidence, crash, until, config) for crash, until in zip(crashes, ends, strict=True)]
+    if "" in each:
+        return "", None
+    waiting = [until for until, retry in zip(ends, each, strict=True) if retry == "waits"]
+    return ("waits", min(waiting)) if waiting else ("over", None)
 
 
 def _retry(evidence: JobEvidence, burst: Burst, until: datetime, config: Config) -> Retry:

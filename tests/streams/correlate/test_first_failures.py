@@ -180,7 +180,7 @@ def crashes(ways: Sequence[Way], pod: int, local: int) -> World:
         start, attempt = number * 900.0, number + 1
         for fact in pods("job0", nodes, since=start - 600, attempt=attempt) if number else []:
             world.tell(fact)
-        world.see(failed("job0", pod, start, rank=8 * pod + local, **way))  # type: ignore[arg-type]
+        world.see(failed("job0", pod, start, rank=8 * pod + local, **way))
         for peer in (p for p in range(len(nodes)) if p != pod):
             gone: Way = {"subtype": "remote_closed", "peer": f"job0-worker-{pod}"}
             world.see(failed("job0", peer, start + 0.5, kind="nccl.error", **gone))
