@@ -75,21 +75,24 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
 def without_group_ranks(
     placements: Sequence[Placement], reports: Sequence[RankReport]
 ) -> tuple[RankReport, ...]:
-    """Reports without the ranks that cannot be global, where only a node list tells of ranks.
+    """Reports without the ranks that cannot be global, where the inventory tells of none.
 
     A rank stands on one node. What lines of two nodes call by one number, without a process group, is its place in some group.
     """
-    if not placements or placements[0].position is None or any(p.ranks for p in placements):
+    if not placements or any(p.ranks for p in placements):
         return tuple(reports)
-    tellers: dict[object, set[str | None]] = defaultdict(set)
+    tellers: dict[object, set[str]] = defaultdict(set)
     for one in reports:
         if _is_bare(one):
-            tellers[one.rank].add(one.pod)
-    if all(len(pods) == 1 for pods in tellers.values()):
+            tellers[one.rank].add(_teller(one))
+    if all(len(names) == 1 for names in tellers.values()):
         return tuple(reports)
-    return tuple(
-        replace(one, rank=f"{one.pod or one.node}#{one.rank}") if _is_bare(one) else one for one in reports
-    )
+    return tuple(replace(one, rank=f"{_teller(one)}#{one.rank}") if _is_bare(one) else one for one in reports)
+
+
+def _teller(report: RankReport) -> str:
+    """Whose line it is: a driver prints those of all its workers, each with the worker's address."""
+    return report.sighting.text("ip") or report.pod or report.node or ""
 
 
 def _is_bare(report: RankReport) -> bool:

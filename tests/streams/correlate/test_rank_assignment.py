@@ -128,3 +128,26 @@ def test_ranks_outlive_the_retention_of_lines() -> None:
     incident = world.only()
     assert (incident.root.node, incident.facts["culprit_ranks"]) == ("n3", tuple(range(16, 24)))
     assert len(incident.facts["culprit_gpus"]) == GPUS  # type: ignore[arg-type]
+
+
+def bare(pod: int, rank: int, seq: int, ip: str = "") -> Signal:
+    """A watchdog line without a process group, as the worker's own pod or a driver with the worker's address prints it."""
+    line = timeout("llama", rank, 600, seq=seq)
+    attributes: dict[str, Attribute] = {k: v for k, v in line.attributes.items() if k != "pg"}
+    speaker = PodRef("train", f"llama-worker-{0 if ip else pod}")
+    attributes |= {"ip": ip} if ip else {}
+    return replace(
+        line,
+        id=f"{line.id}-{pod}-{rank}",
+        entity=replace(line.entity, pod=speaker),
+        attributes=attributes,
+    )
+
+
+def test_a_number_that_two_pods_give_their_ranks_is_no_rank_of_the_job() -> None:
+    """Place 0 of a reduce-scatter and place 0 of a later all-reduce: neither is rank 0, nor behind the other."""
+    for ips in (("", ""), ("10.128.0.1", "10.128.0.2")):
+        lines = [bare(0, 0, 100, ips[0]), bare(1, 0, 400, ips[1]), bare(1, 3, 400, ips[1])]
+        incident = judged(unnumbered(), lines)
+        assert incident.root.node is None
+        assert "behind all others" not in incident.reason
