@@ -88,6 +88,8 @@ class Config:
     """The same while its run is in progress or waits for approval. Otherwise nobody waits for progress."""
     detail_every: timedelta = timedelta(minutes=2)
     """How often an incident is published for what changes no decision: more lines of what is known, another candidate."""
+    growth_every: timedelta = timedelta(seconds=15)
+    """The same for what many nodes share, while only its numbers and its list of nodes grow."""
     stale: timedelta = timedelta(hours=6)
     """A hang or application incident without an end or further evidence is resolved after this."""
     slack: timedelta = timedelta(seconds=15)

@@ -103,6 +103,18 @@ def says_more(old: Incident, new: Incident) -> bool:
     return _gist(old) != _gist(new)
 
 
+def only_grows(old: Incident, new: Incident) -> bool:
+    """Whether the new revision of what many nodes share differs in numbers and lists of nodes only: they go one by one."""
+    root = new.root
+    return root.node is None and root.job is None and _outline(old) == _outline(new)
+
+
+def _outline(incident: Incident) -> tuple[Incident, frozenset[tuple[str, str]]]:
+    gist, kinds = _gist(incident)
+    facts = {name: value for name, value in gist.facts.items() if isinstance(value, (bool, str))}
+    return replace(gist, reason="", nodes=(), impact=Impact(), facts=facts), kinds
+
+
 def _gist(incident: Incident) -> tuple[Incident, frozenset[tuple[str, str]]]:
     facts = {name: value for name, value in incident.facts.items() if name != "bursts"}
     kinds = frozenset((proof.role, proof.kind) for proof in incident.proofs)

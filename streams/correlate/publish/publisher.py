@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from streams.correlate.changes import Changes, timeline_entry
@@ -15,7 +15,13 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import placed_at
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
-from streams.correlate.publish.incident_document import Surroundings, comparable, document, says_more
+from streams.correlate.publish.incident_document import (
+    Surroundings,
+    comparable,
+    document,
+    only_grows,
+    says_more,
+)
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
@@ -207,16 +213,23 @@ class Publisher:
             if not _is_progress_due(old, new, self._config):
                 if not news:
                     return Changes(), []
-                if not (says_more(old, new) or renewed(old, new)):
-                    due = old.updated_at + self._config.detail_every
-                    if due > now:
-                        return Changes(), [(due, place)]
+                due = old.updated_at + self._pause(old, new)
+                if due > now:
+                    return Changes(), [(due, place)]
         else:
             news = True
         row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to an operator each iteration of a job is no news.
         return Changes((new,), (timeline_entry(old, new, now),) if news else ()), []
+
+    def _pause(self, old: Incident, new: Incident) -> timedelta:
+        """How long after the last revision this one may be published."""
+        if renewed(old, new):
+            return timedelta()
+        if not says_more(old, new):
+            return self._config.detail_every
+        return self._config.growth_every if only_grows(old, new) else timedelta()
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
         if (before := self._state.documents.get(row.incident.id)) is not None:

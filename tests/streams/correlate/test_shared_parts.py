@@ -104,6 +104,17 @@ def test_trouble_at_once_is_one_incident_of_the_smallest_part_that_covers_it(nam
     assert not any(i.root.node and i.certainty is Certainty.DECISIVE for i in world.incidents())
 
 
+def test_a_part_that_falls_ill_node_by_node_is_not_told_again_at_each() -> None:
+    """Numbers and nodes follow every 15 seconds; the last of them are told as well."""
+    hot = [sign("gpu.power", n, 2 * i, "power_brake", index=0) for i, n in enumerate(FEED)]
+    world = told(hot, 60, World(facts(jobs=False)), step=1)
+    feed = [r for r in world.revisions if r.root.part is not None]
+    assert 3 <= len(feed) <= 6
+    world.pass_to(90, step=1)
+    assert "24 of 24 nodes" in world.only().reason
+    assert set(world.only().nodes) == set(FEED)
+
+
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("gone_first", [False, True])
 def test_nodes_that_come_in_the_place_of_others_change_no_earlier_event(
