@@ -17,6 +17,7 @@ from streams.detect.matching.log_patterns import Hit, PatternTable
 from streams.detect.matching.quotation_filter import reported
 from streams.ingest import timestamps
 from streams.model.clock import to_millis
+from streams.model.entity import SLURM
 from streams.model.record import LogLine
 
 _WORLD_RANK = re2_patterns.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
@@ -26,6 +27,10 @@ _RELAYED = re2_patterns.compile(
     r"\((?:[\w.]{1,64}(?:\([^()\n]{0,64}\))? )?pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)"
 )
 """Ray copies lines of workers on other nodes into the driver's log, with their address."""
+_WRITER = re2_patterns.compile(
+    r"(?:^|[\s\]:|])(?P<host>[A-Za-z][\w.-]{1,253}):\d{1,10}:\d{1,10} \[\d{1,3}\] (?:\S|$)"
+)
+"""NCCL's own header, `host:pid:tid [device] `: which host it ran on, whoever shipped or printed the line."""
 _GROUP = re2_patterns.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
     r"[Rr]ank (?P<rank>\d{1,7})\]"
@@ -66,6 +71,7 @@ class NcclRanks:
             first = first or origin
             if hit.row.listed:
                 origin = origin or first  # an item of a list belongs to the rank of its head
+            origin |= _writer(line, line.text[since : hit.start])
             if not _unwinds(hit, line, stream):
                 attributes: Attributes = {**origin, **hit.row.sets, **hit.fields}
                 if echoed:
@@ -125,6 +131,16 @@ def _origin(prefix: str) -> Attributes:
     if "rank" not in found and (number is None or number in _DEFAULT_GROUP or name in _DEFAULT_GROUP):
         found["rank"] = int(group.group("rank"))
     return found
+
+
+def _writer(line: LogLine, prefix: str) -> Attributes:
+    """The host that NCCL's header names: a node in the output of a Slurm job, else the name of the host inside a pod."""
+    if (written := _WRITER.search(prefix)) is None:
+        return {}
+    host = str(written.group("host"))
+    if line.pod is not None and line.pod.namespace == SLURM:
+        return {"node": host}
+    return {"host": host} if host != line.node and (line.pod is None or host != line.pod.name) else {}
 
 
 def _glog_time(prefix: str, reference: datetime) -> datetime | None:

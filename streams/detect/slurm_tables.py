@@ -1,4 +1,4 @@
-"""What `sinfo` and `scontrol show node` print: nodes that do not answer Slurm's controller.
+"""What `sinfo`, `scontrol show node` and `squeue` print: nodes that do not answer Slurm's controller, and where its jobs run.
 
 `gpu*  up  infinite  2  down*  gpu-[017-018]`, `Not responding  slurm  2026-11-21T07:12:13  gpu-017`, `NodeName=gpu-017 …` and
 `State=DOWN+NOT_RESPONDING`, in one line or in the next. The star marks a node that does not answer now; `down` or `drain` without
@@ -17,9 +17,10 @@ from streams.detect.matching.quotation_filter import reported
 from streams.detect.slurm import MAX_NODES, hosts_in
 from streams.ingest import timestamps
 from streams.model.clock import to_millis
+from streams.model.entity import SLURM_JOB, JobRef
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Severity
+from streams.model.signal import Attribute, Severity
 
 _HOSTS = r"[A-Za-z][\w.,\[\]-]{0,400}"
 _PARTITION_ROW = re2_patterns.compile(
@@ -37,6 +38,16 @@ _REASON_ROW = re2_patterns.compile(
 _SHOWN = re2_patterns.compile(r"^\s{0,8}NodeName=(?P<node>[A-Za-z][\w.-]{0,252})(?:\s|$)")
 _STATE = re2_patterns.compile(r"(?:^|\s)State=(?:[A-Z_+]{2,64}\*|[A-Z_+]{0,64}NOT_RESPONDING)(?:[+\s]|$)")
 
+_JOB_ROW = re2_patterns.compile(
+    rf"^\s{{0,18}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)\s{{1,24}}\S{{1,64}}\s{{1,24}}(?P<name>\S{{1,64}})\s{{1,24}}\S{{1,64}}\s{{1,24}}"
+    rf"(?:R|RUNNING)\s{{1,24}}(?:\d{{1,4}}-)?[\d:]{{4,8}}\s{{1,24}}(?:\S{{1,24}}\s{{1,24}})?\d{{1,6}}\s{{1,24}}(?P<hosts>{_HOSTS})\s{{0,8}}$"
+)
+_JOB_FIELDS = re2_patterns.compile(
+    rf"^\s{{0,8}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)\|(?P<name>[^|\n]{{0,128}})\|[^\n]{{0,300}}?(?:^|\|)(?:R|RUNNING)\|(?:[^|\n]{{0,64}}\|){{0,4}}?"
+    rf"(?P<hosts>{_HOSTS})(?:\|[^\n]{{0,200}})?$"
+)
+_GPUS = re2_patterns.compile(r"gpu(?::[\w.-]{1,32})?[:=](?P<gpus>\d{1,3})\b")
+
 _RECENT = timedelta(hours=1)
 _APART_MS = 120_000
 _MAX_SOURCES = 20_000
@@ -50,17 +61,36 @@ class SlurmTables:
         rb"Not responding +\S+ +\d{4}-",
         rb"NodeName=[A-Za-z]",
         rb" State=[A-Z_+]*(?:\*|NOT_RESPONDING)",
+        rb"\|R(?:UNNING)?\|",
+        rb" R(?:UNNING)? +(?:\d+-)?[\d:]+ +",
     )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """One finding for each node that does not answer."""
+        """One finding for each node that does not answer, or for the job that runs."""
         if not reported(line, line.start):
+            return
+        if (job := _JOB_FIELDS.search(line.message) or _JOB_ROW.search(line.message)) is not None:
+            yield _running(job, line)
             return
         for pattern in (_PARTITION_ROW, _NODE_ROW, _REASON_ROW):
             if (row := pattern.search(line.message)) is not None:
                 yield from _listed(row, line, stream)
                 return
         yield from _shown(line, stream)
+
+
+def _running(row: re2_patterns.Match, line: LogLine) -> Finding:
+    attributes: dict[str, Attribute] = {
+        "subtype": "running",
+        "hosts": str(row["hosts"]),
+        "name": str(row["name"]),
+    }
+    if (number := str(row["job"])).isdigit():
+        attributes["job_id"] = int(number)
+    if (gpus := _GPUS.search(line.message)) is not None:
+        attributes["gpus"] = int(gpus["gpus"])
+    job = JobRef(SLURM_JOB, "", number)
+    return Finding(SignalKind.JOB_ALLOCATION, Severity.INFO, attributes, job=job, text=line.text)
 
 
 def _listed(row: re2_patterns.Match, line: LogLine, stream: Stream) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from streams.ingest.events import (
     event_layouts,
     kube_objects,
     redfish,
+    slurm_jobs,
 )
 from streams.ingest.fields import NAMES
 from streams.ingest.logs import (
@@ -56,6 +57,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     cloud_notices.read,
     cloudevents.read,
     agent_verdicts.read,
+    slurm_jobs.read,
     loki.read,
     elastic.read,
     cloud_logs.read,
@@ -83,6 +85,7 @@ ENVELOPE_HINTS = (
     *redfish.HINTS,
     *agent_verdicts.HINTS,
     *kube_objects.HINTS,
+    *slurm_jobs.HINTS,
     *gnmi.HINTS,
     *lldp.HINTS,
     *line_reassembly.HINTS,
