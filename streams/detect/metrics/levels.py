@@ -22,6 +22,7 @@ from streams.detect.metrics.sample_origin import (
     nic_place,
     node_place,
     owner_of,
+    port_place,
     with_parts,
 )
 from streams.detect.rule_state import RuleTable
@@ -102,6 +103,8 @@ class Rule(ABC):
         place: SamplePlace | None
         if row.entity == "nic":
             place = nic_place(sample, stream)
+        elif row.entity == "port":
+            place = port_place(sample, stream)
         elif row.entity == "node":
             place = node_place(sample, stream)
         else:
@@ -196,6 +199,7 @@ class Rule(ABC):
             gpu=place.gpu,
             nic=place.nic,
             port=place.port,
+            on_switch=place.on_switch,
         )
 
 

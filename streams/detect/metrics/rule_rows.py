@@ -127,7 +127,8 @@ class MetricRow(Strict):
     id: str
     kind: SignalKind
     severity: Severity
-    entity: Literal["gpu", "instance", "nic", "node"]
+    entity: Literal["gpu", "instance", "nic", "node", "port"]
+    """What it is about; a `port` is a switch's, or a NIC where the sample's labels say so."""
     measure: Measure
     metrics: tuple[NamedMetric, ...] = Field(min_length=1)
     of: tuple[NamedMetric, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from zlib import crc32
 
@@ -35,6 +35,7 @@ class SamplePlace:
     nic: str | None = None
     port: str | None = None
     attributes: tuple[tuple[str, Attribute], ...] = ()
+    on_switch: bool = False
 
 
 @lru_cache(_CACHED)
@@ -67,6 +68,16 @@ def nic_place(sample: Sample, stream: Stream) -> SamplePlace | None:
     return SamplePlace(key, None, nic, port, attributes)
 
 
+def port_place(sample: Sample, stream: Stream) -> SamplePlace | None:
+    """The port of a switch; a NIC where the sample is of a host's end of the cable."""
+    port = sample.labels.get("interface")
+    if port is None or sample.node is None:
+        return nic_place(sample, stream)
+    return SamplePlace(
+        (stream.cluster, sample.node, "", port), port=port, attributes=(("port", port),), on_switch=True
+    )
+
+
 def node_place(sample: Sample, stream: Stream) -> SamplePlace:
     """The node."""
     return SamplePlace((stream.cluster, sample.node or stream.lines))
@@ -80,7 +91,7 @@ def with_parts(
     if not named:
         return place
     key = (*place.key, *(value for _, value in named))
-    return SamplePlace(key, place.gpu, place.nic, place.port, (*place.attributes, *named))
+    return replace(place, key=key, attributes=(*place.attributes, *named))
 
 
 def exporter_of(labels: Mapping[str, str], metric: str = "") -> int:

@@ -19,6 +19,12 @@ from streams.model.record import Sample
 _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
 """Tags that name the interface, the surest first."""
 
+_DESCRIPTIONS = ("node_desc", "node_description", "Node_Description", "NodeDesc", "node_name", "system_name")
+_PORT_NUMBERS = ("port_num", "port_number", "Port_Number", "PortNum", "portnum", "port")
+_HOST_PORT = re.compile(r"(?P<host>[\w.-]{1,253}) (?P<nic>mlx\d_\d{1,3}|HCA-\d{1,3}|ib\w{1,14}|hca\d{1,3})")
+"""The node description that the driver gives an HCA: host name and device."""
+_MANAGED_SWITCH = re.compile(r"MF0;(?P<name>[\w.-]{1,64}):")
+"""What a managed switch describes itself by: `MF0;name:model/ASIC`."""
 _OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
 _IN_PATH = re.compile(
     r"(?:COUNTERS|PORT_TABLE|interface)(?:/|\[name=|:)(?P<interface>[A-Za-z][\w/.-]{1,62}?)(?:\]|/SAI|/PFC|$)"
@@ -41,6 +47,8 @@ class Device:
 
 def of_tags(tags: dict[str, str]) -> Device | None:
     """The device in a metric's tags; None for metrics of the collector's own host."""
+    if (subnet := _of_subnet(tags)) is not None:
+        return subnet
     snmp = tags.get("agent_host")
     if snmp is None and ("source" not in tags or not {"path", "subscription-name"} & tags.keys()):
         return None
@@ -53,6 +61,20 @@ def of_tags(tags: dict[str, str]) -> Device | None:
     if interface is not None:
         labels["interface"] = interface
     return Device(without_port(node), labels)
+
+
+def _of_subnet(tags: dict[str, str]) -> Device | None:
+    """A port of an InfiniBand subnet by its node description, as a subnet manager's telemetry and collectors name it."""
+    described = next((tags[name] for name in _DESCRIPTIONS if tags.get(name)), None)
+    port = next((tags[name] for name in _PORT_NUMBERS if tags.get(name)), None)
+    if described is None or port is None:
+        return None
+    labels = bounded((name, value) for name, value in tags.items() if name not in _OF_COLLECTOR)
+    if (of_host := _HOST_PORT.fullmatch(described.strip())) is not None:
+        return Device(of_host["host"], labels | {"device": of_host["nic"], "port": port})
+    if (managed := _MANAGED_SWITCH.match(described)) is not None:
+        described = managed["name"]
+    return Device(described.strip(), labels | {"interface": port}) if " " not in described.strip() else None
 
 
 def add(
