@@ -16,6 +16,8 @@ from streams.model.incident import Candidate, Certainty, incident_id
 from streams.model.signal import Attribute
 
 Retry = Literal["", "waits", "over"]
+ERROR_COUNTERS = "error counters"
+"""The rule of a link that works, with errors."""
 FAR_END_UNKNOWN = "far_end_unknown"
 """A fact of a port's fault: what hangs there is not known, and no host that is."""
 

@@ -10,10 +10,12 @@ from datetime import datetime
 from streams.correlate.cause_sources.nodes import NodeCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
-from streams.correlate.hypothesis import FAR_END_UNKNOWN, Hypothesis
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.explaining_causes import is_judged_by_jobs
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import JobVerdict, judge
+from streams.correlate.job_rules.rank_assignment import where_failures_stand
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
@@ -107,7 +109,8 @@ class JobCauses(CauseSource):
         nodes = {p.node for p in placements}
         reports = self._evidence_cache.reports(key, nodes)
         codes = self._evidence_cache.codes(placements)
-        failed = self._evidence_cache.failed(key, nodes)
+        told = self._evidence_cache.failed(key, nodes)
+        failed = where_failures_stand(told, placements, reports, self._config)
         nodes |= {s.entity.node for s in failed if s.entity.node}
         if not reports and not codes and not failed:
             return None
@@ -157,7 +160,7 @@ class JobCauses(CauseSource):
 
     def _leafs(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, str]:
         """The switch of each node that hangs on just one, where it matters."""
-        if not any(h.facts.get(FAR_END_UNKNOWN) is True for h in causes):
+        if not any(is_judged_by_jobs(h) for h in causes):
             return {}
         found = {node: self._topology.switches_of(node) for node in sorted(nodes)}
         return {node: next(iter(switches)) for node, switches in found.items() if len(switches) == 1}

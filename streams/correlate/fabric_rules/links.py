@@ -17,7 +17,7 @@ from streams.correlate.fabric_rules.nic_timeline import (
     link_events,
     of_port,
 )
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import Part, parts
@@ -187,7 +187,7 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
         return context("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
     # Failing optics take their link down within seconds, and the link down is reported under another name.
     return context(
-        "error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors"
+        ERROR_COUNTERS, Certainty.WEAK, ready_at + config.link_settle, "its link works with errors"
     )
 
 

@@ -70,6 +70,15 @@ class Addresses:
         peer = folded(peer)
         return self.nodes.get(peer) or self.nodes.get(peer.partition(".")[0])
 
+    def with_those_of(self, reports: Iterable[RankReport]) -> Addresses:
+        """With the addresses that reports name as their own, where the inventory knows none, as of Slurm's nodes."""
+        own: dict[str, set[str]] = defaultdict(set)
+        for one in reports:
+            if one.node is not None and (address := one.sighting.text("address")):
+                own[folded(address)].add(one.node)
+        learned = {address: min(nodes) for address, nodes in own.items() if len(nodes) == 1}
+        return replace(self, nodes=learned | dict(self.nodes))
+
 
 _OTHER_STATUS = ("ofi",)
 """Transports whose status is no ibv_wc_status."""

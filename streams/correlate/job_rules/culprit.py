@@ -95,6 +95,7 @@ def find_culprit(
     # A launcher speaks for pods that say nothing themselves.
     placed = {p.pod for p in placements}
     launched = any(t.pod is not None and t.pod not in placed for t in episode.reports)
+    addresses = addresses.with_those_of(episode.reports)
     episode = replace(episode, reports=located(episode.reports, placements, addresses.nodes))
     case = _case(episode, placements, launched=launched)
     ballot = vote(episode, addresses)

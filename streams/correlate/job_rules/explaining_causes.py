@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import FAR_END_UNKNOWN, Hypothesis
+from streams.correlate.hypothesis import ERROR_COUNTERS, FAR_END_UNKNOWN, Hypothesis
 from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
@@ -74,23 +74,33 @@ def fabric_for(
         if c.domain == "fabric"
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
-        and (c.facts.get(FAR_END_UNKNOWN) is not True or _crosses(c, evidence, episode, finding, config))
+        and (not is_judged_by_jobs(c) or _crosses(c, evidence, episode, finding, config))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def is_judged_by_jobs(port: Hypothesis) -> bool:
+    """Whether only connections that cross it tell that a port matters: it may be a host's, or it works, though with errors."""
+    return port.facts.get(FAR_END_UNKNOWN) is True or port.facts.get("link") == ERROR_COUNTERS
 
 
 def _crosses(
     port: Hypothesis, evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> bool:
-    """Whether a port that may be an uplink of its switch is what fails: just connections from beneath the switch to elsewhere."""
+    """Whether an uplink, or what may be one, is what fails: just connections from beneath its switch to elsewhere."""
     if finding.certainty is Certainty.DECISIVE or only_deaths(episode.reports):
         return False
     there = placed_at(evidence.placements, episode.start, config)
     leafs = evidence.leafs
     ends = finding.vote.ends if finding.vote is not None else frozenset()
-    under = {p.node for p in there if leafs.get(p.node) == port.root.switch}
-    elsewhere = {p.node for p in there if leafs.get(p.node, port.root.switch) != port.root.switch}
-    return bool(under and elsewhere) and all((one in under) is not (other in under) for one, other in ends)
+    if port.facts.get(FAR_END_UNKNOWN) is not True and not ends:
+        return False  # who waits does not say for whom
+    for switch in {port.root.switch, *(end.partition("/")[0] for end in port.fact_texts("ends"))}:
+        under = {p.node for p in there if leafs.get(p.node) == switch}
+        elsewhere = {p.node for p in there if leafs.get(p.node, switch) != switch}
+        if under and elsewhere and all((one in under) is not (other in under) for one, other in ends):
+            return True
+    return False
 
 
 def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
@@ -185,6 +195,9 @@ def in_time(
     if cause.domain in ("link", "fabric") and start < reported_at:
         # What has waited since a known moment lost its connection then, or not by this.
         return cause.last_at >= start - config.connection_loss
+    if cause.facts.get("link") == ERROR_COUNTERS:
+        # Errors go on until they are over, and cost a connection at any time.
+        return cause.cleared_at is None or cause.cleared_at + config.linger >= start
     if cause.stops == "near":
         # A port nobody uses may be down for weeks: only what fails when the link does fails of it, and not long after it is back.
         back = cause.cleared_at is not None and cause.cleared_at + config.linger < start

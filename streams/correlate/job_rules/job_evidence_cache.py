@@ -66,6 +66,7 @@ class JobEvidenceCache:
         self._state = state
         self._placements = topology.placements
         self._pod_jobs = topology.pod_jobs
+        self._switches_of = topology.switches_of
         self._slack = slack
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
@@ -215,6 +216,9 @@ class JobEvidenceCache:
                 nodes |= {folded(name): placement.node for name in (*row.fact.addresses, *row.fact.aliases)}
                 if row.fact.leaf:
                     leafs[placement.node] = row.fact.leaf
+            attached = self._switches_of(placement.node) if placement.node not in leafs else frozenset()
+            if len(attached) == 1:
+                leafs[placement.node] = next(iter(attached))
         nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
         nodes |= {folded(p.node): p.node for p in placements}
         return Addresses(nodes, leafs)

@@ -12,7 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from streams.correlate.job_rules.rank_reports import RankReport
+from streams.correlate.job_rules.rank_reports import RankReport, rank_report
+from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.placement import Placement
 from streams.model.entity import Gpu, canonical_pci
 
@@ -116,6 +118,28 @@ def where_ranks_stand(
     )
 
 
+def where_failures_stand(
+    failed: Sequence[Sighting], placements: Sequence[Placement], reports: Sequence[RankReport], config: Config
+) -> tuple[Sighting, ...]:
+    """Failures of a job that is known by its node list at the node of their rank; at none where a host beside it shipped them."""
+    if not any(p.position is not None for p in placements):
+        return tuple(failed)
+    found: list[Sighting] = []
+    for group in split_at_gaps(sorted(failed, key=order), lambda s: s.at, config.quiet):
+        since, until = group[0].at - config.quiet, group[-1].at + config.quiet
+        there = [p for p in placements if p.overlaps(group[0].at, group[-1].at)]
+        told = [t for t in reports if since <= t.sighting.at <= until]
+        told += [rank_report(s, None) for s in group]
+        holders = {rank: p.node for p in numbered(there, told).placements for rank in p.ranks}
+        nodes = {p.node for p in there}
+        for s in group:
+            rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
+            own = s.entity.node if s.entity.node in nodes else None
+            node = own or (holders.get(rank) if rank is not None else None)
+            found.append(s if node == s.entity.node else replace(s, entity=replace(s.entity, node=node)))
+    return tuple(found)
+
+
 def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[int, Gpu]:
     """The GPU of each of these ranks, as far as their processes told them in any communicator of all ranks.
 
@@ -138,9 +162,9 @@ def _by_node_list(
     """Placements known only by their place in the job's node list, with ranks, where the reports allow one number a node.
 
     Ranks are handed out in the list's order, as many on each node (srun, --distribution=block): the ranks that a node tells must
-    all lie in its block. Where one host ships those of all nodes, it ships the whole job's output; then the highest rank
-    tells how many there are. While several numbers are possible it is a guess, of the least that is usual: the few ranks that
-    report first are not all there are.
+    all lie in its block. Where one host ships those of all nodes, it ships the whole job's output; then the GPUs of a node or
+    the highest rank tell how many there are. While several numbers are possible it is a guess, of the least that is usual: the
+    few ranks that report first are not all there are.
     """
     if not placements or placements[0].position is None:
         return placements, False
@@ -156,7 +180,9 @@ def _by_node_list(
     ]
     if not fitting and len({place for place, _ in told}) == 1:
         highest = max(rank for _, rank in told)
-        fitting = [n for n in given or _USUAL if highest + 1 == len(at) * n]
+        fitting = [n for n in given if highest < len(at) * n] or [
+            n for n in _USUAL if highest + 1 == len(at) * n
+        ]
     if not told or not fitting:
         return placements, not given
     world = max((t.nranks for p in placements for t in p.observed), default=0)

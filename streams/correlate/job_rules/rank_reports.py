@@ -76,7 +76,8 @@ def located(
 ) -> tuple[RankReport, ...]:
     """Reports where the ranks stand that they speak of: launchers (mpirun, srun, Ray) print lines of other hosts.
 
-    A rank that the printing pod does not hold stands where it is placed; an address in the line is its pod's or its node's.
+    A rank that the printing pod does not hold stands where it is placed; an address or a host in the line is its pod's or its
+    node's.
     `nodes` has the node of each.
     """
     held = {p.pod for p in placements if p.ranks}
@@ -95,7 +96,8 @@ def _located(
         if report.pod == holder.pod or report.pod in held:
             return report
         return replace(report, pod=holder.pod, node=holder.node)
-    node = nodes.get(folded(ip)) if (ip := report.sighting.text("ip")) else None
+    name = report.sighting.text("ip") or report.sighting.text("host")
+    node = nodes.get(folded(name)) if name else None
     if node is None:
         return report
     there = [p.pod for p in placements if p.node == node]

@@ -276,3 +276,48 @@ def test_a_number_that_two_nodes_give_their_ranks_is_none_of_the_job(late: bool)
     story += [waits(rank, 1800, "cn002", seq=9) for rank in (0, 1, 3)] + [waits(0, 1801, "cn001", seq=5)]
     incidents = told(story[::-1] if late else story).incidents()
     assert {i.root.node for i in incidents} == {None}
+
+
+def crash(number: str, rank: int, seconds: float) -> Signal:
+    """A rank's own crash in the job's output, which a login host ships."""
+    place = Entity(CLUSTER, node="login1", pod=PodRef(SLURM, number), rank=rank)
+    return _signal(
+        "job.failed",
+        place,
+        seconds,
+        {"subtype": "cuda_error", "reason": "unspecified launch failure", "rank": rank},
+    )
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_host_on_which_jobs_fail_first_is_found_though_a_login_host_ships_their_output(late: bool) -> None:
+    world = World()
+    for i, rank in enumerate((9, 12, 10)):
+        begin, number = 3600.0 * i, str(5000 + i)
+        runs = says(
+            "running", begin, f"m{2 * i:02d},cn002,m{2 * i + 1:02d},m{2 * i + 20:02d}", number=number, gpus=8
+        )
+        failure = crash(number, rank, begin + 1200)
+        for one in (failure, runs) if late else (runs, failure):
+            world.see(one)
+        world.see(says("ended", begin + 1210, number=number, status=1))
+        world.pass_to(begin + 2400, step=20)
+    named = [i for i in world.incidents() if i.root.node is not None]
+    assert [i.root.node for i in named] == ["cn002"]
+
+
+def test_the_addresses_of_slurms_nodes_are_those_that_their_own_lines_tell() -> None:
+    def unanswered(node: int, peer: int, seconds: float) -> Signal:
+        place = Entity(CLUSTER, node=NODES[node], pod=PodRef(SLURM, "4242"))
+        words: dict[str, Attribute] = {
+            "subtype": "ib_completion",
+            "status": 12,
+            "vendor_err": 129,
+            "device": "mlx5_3",
+        }
+        words |= {"peer": f"10.0.0.{peer}", "address": f"10.0.0.{node}"}
+        return _signal("nccl.error", place, seconds, words)
+
+    failing = [unanswered(0, 2, 900), unanswered(2, 0, 900.3), unanswered(1, 2, 900.5), unanswered(2, 1, 901)]
+    incident = told([says("running", 0, ALL, gpus=8), *failing]).only()
+    assert incident.root.node == "cn003"

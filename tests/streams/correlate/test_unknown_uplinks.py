@@ -85,3 +85,29 @@ def test_a_port_of_unknown_end_is_no_incident_without_a_job_that_fails() -> None
     world.see(port("leaf-a", UPLINK, 0))
     world.pass_to(900, step=10)
     assert world.incidents() == []
+
+
+def lossy(pairs: Sequence[tuple[int, int]], *, late: bool = False) -> World:
+    """A cable between switches that loses frames for half an hour, and a job whose connections fail within it."""
+    known = [*cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")]
+    world = World([*facts(), *([] if late else known)])
+    world.see(port("leaf-a", UPLINK, 0, subtype="errors"))
+    world.pass_to(900, step=10)
+    world.see(*(unanswered(one, other, 900 + 0.2 * i) for i, (one, other) in enumerate(pairs)))
+    for fact in known if late else []:
+        world.tell(fact)
+    world.pass_to(1500, step=5)
+    return world
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cable_with_errors_explains_connections_that_cross_its_switch(late: bool) -> None:
+    incident = lossy([(1, 0), (3, 2)], late=late).only()
+    assert (incident.family, incident.root.key) == ("fabric_fault", f"port/leaf-a/{UPLINK}")
+    assert [job.name for job in incident.jobs] == ["llama"]
+
+
+def test_a_cable_with_errors_does_not_explain_connections_beneath_its_switch() -> None:
+    jobs = {i.family: [job.name for job in i.jobs] for i in lossy([(0, 2), (2, 0)]).incidents()}
+    assert jobs["fabric_fault"] == []
+    assert jobs["hang"] == ["llama"]
