@@ -147,10 +147,11 @@ def replay_capture(
 
 def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
     """Inventory facts with their times and keys, from whichever of the two files the capture has; None for a deletion."""
-    if capture.kube_changes:
+    if capture.kube_changes or (capture.topology and INVENTORY.name not in capture.records):
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
-        links = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin).links
-        for at, (key, record) in facts(capture.meta.cluster, changes, links):
+        cabling = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin)
+        told = facts(capture.meta.cluster, changes, cabling.links, cabling.places, capture.meta.begin)
+        for at, (key, record) in told:
             yield at, key, record.fact if record else None
         return
     for published in in_time_order(capture.records.get(INVENTORY.name, ())):

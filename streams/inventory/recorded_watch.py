@@ -6,11 +6,12 @@ time of the first line; it is taken as one list, so that a pod that stands befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from streams.inventory.cluster_inventory import FactChange, Inventory
+from streams.inventory.topology_file import NodePosition
 from streams.model.clock import parse_rfc3339
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
@@ -31,17 +32,23 @@ def read_change(line: Any) -> ObjectChange:
 
 
 def facts(
-    cluster: str, changes: Iterable[ObjectChange], links: Iterable[LinkFact] = ()
+    cluster: str,
+    changes: Iterable[ObjectChange],
+    links: Iterable[LinkFact] = (),
+    places: Mapping[str, NodePosition] | None = None,
+    begin: datetime | None = None,
 ) -> Iterator[tuple[datetime, FactChange]]:
     """The records that the inventory process would have published, each with the time at which it would have.
 
     `changes` in the order of their times. `kubectl get -o json` writes a list object: its items are taken one by one.
+    A cluster without Kubernetes has no changes: what is configured of it holds from `begin` on.
     """
     inventory = Inventory(cluster)
     inventory.links(links)
-    begin: datetime | None = None
+    inventory.places(places or {})
+    first = True
     for change in _flat(changes):
-        begin = change.at if begin is None else begin
+        begin, first = (change.at, False) if first or begin is None else (begin, False)
         if not inventory.settled and change.at > begin:
             yield from ((begin, fact) for fact in inventory.settle())
         yield from ((change.at, fact) for fact in inventory.apply(change))

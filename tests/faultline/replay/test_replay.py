@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faultline.replay.capture import Capture, Meta
-from faultline.replay.replay import Publication, Replayed, replay_capture
+from faultline.replay.replay import Publication, Replayed, facts_of, replay_capture
 from runbooks.language.loader import load
+from streams.model.facts import LinkFact
 from streams.model.record import RawRecord
 from streams.model.watch import ObjectChange
 from tests.effort import tries
@@ -75,6 +76,12 @@ def rank_line(seconds: int, rank: int) -> tuple[str, int, dict[str, Any]]:
     at = (NOON + timedelta(seconds=seconds)).timestamp()
     pod_of = {"pod_name": f"train-{rank // 8}", "namespace_name": "ml", "host": NODES[rank // 8]}
     return "raw.job-logs", seconds, {"@timestamp": at, "log": text, "stream": "stderr", "kubernetes": pod_of}
+
+
+def failed_line(seconds: int, rank: int) -> tuple[str, int, dict[str, Any]]:
+    topic, at, line = rank_line(seconds, rank)
+    error = f"[rank{rank}]: RuntimeError: CUDA error: an illegal memory access was encountered"
+    return topic, at, line | {"log": error}
 
 
 def capture() -> Capture:
@@ -199,14 +206,14 @@ HOURS = (0.1, 0.6, 1.1, 1.6)
 
 
 def crashes(*places: tuple[float, str, str]) -> Capture:
-    """Programs of the job that fault at those hours, nodes and PCI addresses, with what their killed peers leave."""
+    """Programs of the job that fault at those hours, nodes and PCI addresses, and what their ranks print of it."""
     told = (
         "NVRM: Xid (PCI:%s): 31, pid=77, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
     )
-    lines = sorted(
-        (kernel_line(int(hours * 3600), host, told % pci) for hours, host, pci in places),
-        key=lambda at: at[1],
-    )
+    kernel = [kernel_line(int(hours * 3600), host, told % pci) for hours, host, pci in places]
+    ended = {(hours, 8 * TRAINING.index(host)) for hours, host, _ in places}
+    ranks = [failed_line(int(hours * 3600) + 1, rank) for hours, rank in sorted(ended)]
+    lines = sorted((*kernel, *ranks), key=lambda at: at[1])
     records = tuple(
         RawRecord(topic, 0, number, NOON + timedelta(seconds=seconds), None, orjson.dumps(value))
         for number, (topic, seconds, value) in enumerate(lines)
@@ -265,3 +272,13 @@ def test_garbage_in_a_capture_is_counted_and_changes_nothing() -> None:
     decided = decided_of(replace(whole, records={**whole.records, "raw.metrics": junk}))
     assert decided.records == decided_once().records + len(junk)
     assert decided.decision_hash == decided_once().decision_hash
+
+
+def test_cabling_counts_where_no_kubernetes_object_is_recorded() -> None:
+    topology = "leaf-1:\n  Ethernet8: {node: node-01, nic: mlx5_0}\n  Ethernet96: {switch: spine-1, port: Ethernet3}\n"
+    alone = Capture(Meta("c1", NOON, NOON + timedelta(hours=1)), {}, (), topology)
+    facts = [fact for _, _, fact in facts_of(alone)]
+    assert {(f.switch, f.port, f.node, f.peer_switch) for f in facts if isinstance(f, LinkFact)} == {
+        ("leaf-1", "Ethernet8", "node-01", None),
+        ("leaf-1", "Ethernet96", None, "spine-1"),
+    }
