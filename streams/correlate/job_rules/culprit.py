@@ -34,6 +34,8 @@ class HangFinding:
     suspects: tuple[str, ...] = ()
     """Every node a suspected rank runs on."""
     silent: bool = False
+    others_keep_up: bool = False
+    """Other ranks of the node are where they should be: it may be the program's as well as the node's."""
     mismatch: bool = False
     """Ranks called different operations in the same place: the program's fault."""
     vote: Vote | None = None
@@ -366,7 +368,8 @@ def _verdict(
     elif not suspicion.firm:
         text += "; that alone may be chance"
     certainty = Certainty.DECISIVE if certain else Certainty.LIKELY
-    return HangFinding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
+    keeps_up = spoke and not whole
+    return HangFinding(node, certainty, suspicion.rule, text, ranks, (node,), silent, keeps_up)
 
 
 def _spoke(case: _Case, placement: Placement) -> bool:

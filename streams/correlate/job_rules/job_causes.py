@@ -206,6 +206,8 @@ def culprit_facts(finding: HangFinding, episode: Episode) -> dict[str, Attribute
         "ranks_reported": len(episode.reporters),
         "waited_s": int((episode.reported_at - episode.start).total_seconds()),
     }
+    if finding.others_keep_up:
+        facts["others_keep_up"] = True
     if finding.gpus:
         facts["culprit_gpus"] = finding.gpus[:16]
     vote = finding.vote

@@ -59,6 +59,8 @@ from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _PORT_EVENT = "async_event"
+WANDERS = "another node's rank each time"
+"""The rule of a job in which ranks of different nodes hang, try after try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         if hypothesis is not None:
             verdict.hypotheses.append(hypothesis)
             crashes_of += [(burst, hypothesis.id) for burst in crashes]
+    wandering = _wandering(evidence, hangs, config)
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = explaining(evidence, episode.start, episode.reported_at, episode.end, config, spoke)
@@ -151,7 +154,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         ):
             verdict.claim(cause.id, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
             continue
-        _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config)
+        _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
@@ -333,8 +336,9 @@ def _judge_hang(
     crashes_of: Sequence[tuple[Burst, Cause]],
     torn_down: Sequence[Burst],
     config: Config,
+    wandering: Mapping[datetime, HangFinding],
 ) -> None:
-    finding = _finding(evidence, episode, config)
+    finding = wandering.get(episode.start) or _finding(evidence, episode, config)
     shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
         verdict.claim(shared.id, episode, episode.lines)
@@ -378,8 +382,35 @@ def _judge_hang(
         verdict.claim(weak.id, episode, [*episode.lines, *teardown])
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
+    if finding.rule == WANDERS and (
+        known := next((h for h in verdict.hypotheses if h.rule == WANDERS), None)
+    ):
+        verdict.claim(known.id, episode, [*episode.lines, *teardown])
+        return
     hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown, config)
     verdict.hypotheses.append(hypothesis)
+
+
+def _wandering(
+    evidence: JobEvidence, hangs: Sequence[Episode], config: Config
+) -> Mapping[datetime, HangFinding]:
+    """Hangs of one job in which ranks of different nodes were behind, while others of the same nodes kept up; by their start.
+
+    It follows the program, try after try, and no node: two nodes do not fail one after the other for the same job.
+    """
+    if len(hangs) < 2:
+        return {}
+    behind = {e.start: f for e in hangs if (f := _finding(evidence, e, config)).others_keep_up}
+    nodes = sorted({f.node for f in behind.values() if f.node is not None})
+    if len(nodes) < 2:
+        return {}
+    why = f"{len(behind)} times some ranks of one node were behind: of {', '.join(nodes[:8])}, while others there kept up"
+    return {
+        start: replace(
+            found, node=None, certainty=Certainty.WEAK, rule=WANDERS, why=f"{found.why}. {why}", suspects=()
+        )
+        for start, found in behind.items()
+    }
 
 
 def _blamed(
