@@ -134,6 +134,7 @@ class JobCauses(CauseSource):
             world=row.fact.world if row.fact else None,
             addresses=self._evidence_cache.addresses,
             pods=self._evidence_cache.pod_times(key) if failed else {},
+            started=self._evidence_cache.started(placements, failed),
             ran_at=row.ran_at,
             stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes else {},

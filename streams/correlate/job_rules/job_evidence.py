@@ -50,6 +50,8 @@ class JobEvidence:
     """The switch of each of its nodes that hangs on just one; looked up where a port may be an uplink."""
     pods: Mapping[str, PodTimes] = field(default_factory=dict)
     """By uid: its pods of which failures were reported."""
+    started: Mapping[str, datetime] = field(default_factory=dict)
+    """By uid: when each of its pods had started, looked up where one does not."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)
     """When runs or people closed incidents of its own code, by their number."""
     stopped: tuple[datetime, ...] = ()

@@ -137,6 +137,14 @@ class JobEvidenceCache:
             for t in row.tenancies
         }
 
+    def started(self, placements: Sequence[Placement], failed: Sequence[Sighting]) -> dict[str, datetime]:
+        """By uid: when the job's pods had started; looked up where pods of it cannot be started on one node."""
+        if not any((rule := families().rule(s)) is not None and rule.local for s in failed):
+            return {}
+        rows = {p.pod: self._state.pods.get(p.pod) for p in placements}
+        times = (t.fact for row in rows.values() if row is not None for t in row.tenancies)
+        return {fact.uid: fact.started_at for fact in times if fact.started_at is not None}
+
     def _pods_of(self, job: str) -> list[str]:
         placed = self._state.pods.reporting & self._placements.names_of(job)
         return [*sorted(placed), *self._pod_jobs.unplaced(job)]

@@ -46,7 +46,7 @@ from streams.correlate.job_rules.rank_assignment import (
     without_group_ranks,
 )
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
-from streams.correlate.job_rules.start_failures import StartFailures, start_failures
+from streams.correlate.job_rules.start_failures import StartFailures, start_failures, stuck_on_node
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -524,6 +524,12 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
         why = _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
+            continue
+        if (here := stuck_on_node(evidence, blocker)) is not None:
+            episode, node = here.episode(), here.node
+            ready_at = blocker.seen_at + config.application_settle
+            verdict.suspicions.append(Suspicion(node, evidence.job, here.finding(), episode, ready_at, ()))
+            verdict.claim(Suspect(Place(PlaceKind.NODE, node)), blocker, blocker.sightings)
             continue
         ends = [blocker.over_at(evidence.placements), recovered(evidence, blocker.end, config)]
         over_at = min((at for at in ends if at is not None), default=None)

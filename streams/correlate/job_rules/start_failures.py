@@ -14,6 +14,7 @@ from datetime import datetime
 from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.pod_failures import PlatformBlocker
 from streams.correlate.job_rules.rank_reports import Episode, rank_report
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -31,6 +32,8 @@ class StartFailures:
     node: str
     tries: int
     lines: tuple[Sighting, ...]
+    found: str = "found their GPUs"
+    """What the job's pods on other nodes did meanwhile."""
 
     @property
     def start(self) -> datetime:
@@ -49,9 +52,7 @@ class StartFailures:
     def finding(self) -> HangFinding:
         """The node, as far as tries accuse it."""
         says = ", ".join(list(dict.fromkeys(families().says(s) for s in self.lines))[:2])
-        why = (
-            f"{self.tries} tries failed on {self.node} ({says}), and its pods on other nodes found their GPUs"
-        )
+        why = f"{self.tries} tries failed on {self.node} ({says}), and its pods on other nodes {self.found}"
         return HangFinding(self.node, Certainty.LIKELY, START_RULE, why, suspects=(self.node,))
 
     def episode(self) -> Episode:
@@ -77,6 +78,24 @@ def start_failures(evidence: JobEvidence, config: Config) -> list[StartFailures]
             if tries >= policy().starts.tries and _elsewhere_well(here, lines, evidence, config):
                 found.append(here)
     return found
+
+
+def stuck_on_node(evidence: JobEvidence, blocker: PlatformBlocker) -> StartFailures | None:
+    """The one node on which pods of the job cannot be started, while others that came with them have started elsewhere.
+
+    What is wrong with the platform as a whole, with an image or with a volume, is so wherever a pod is put.
+    """
+    rules = [families().rule(s) for s in blocker.sightings]
+    if len(blocker.nodes) != 1 or not all(rule is not None and rule.local for rule in rules):
+        return None
+    (node,), since = blocker.nodes, (blocker.since or blocker.start) - policy().starts.wave
+    stuck = {s.entity.pod.uid for s in blocker.sightings if s.entity.pod is not None}
+    if any(uid in evidence.started for uid in stuck if uid is not None):
+        return None
+    others = [p for p in evidence.placements if p.node != node and p.start >= since]
+    if not any(evidence.started.get(p.uid, blocker.end) < blocker.end for p in others):
+        return None
+    return StartFailures(node, len(blocker.sightings), blocker.sightings, "have started")
 
 
 def tries_to_start(crash: Burst, evidence: JobEvidence, config: Config) -> list[list[Sighting]]:

@@ -69,6 +69,7 @@ class SignalRule(Strict):
     each: Literal["pod", "job"] = "pod"
     waits: bool = False
     starts: bool = False
+    local: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:

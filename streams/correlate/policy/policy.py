@@ -54,6 +54,12 @@ class StartPolicy(Strict):
     tries: int
     apart_s: float
     patience_s: float
+    wave_s: float
+
+    @property
+    def wave(self) -> timedelta:
+        """Pods that came within this of each other could start alike."""
+        return timedelta(seconds=self.wave_s)
 
     @property
     def apart(self) -> timedelta:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from streams.model.incident import Certainty
 from streams.model.signal import Signal
-from tests.streams.correlate.world import FOUR, World, cluster, failed, job, progress, sign
+from tests.streams.correlate.world import (
+    FOUR,
+    World,
+    at,
+    cluster,
+    failed,
+    job,
+    node_fact,
+    pods,
+    progress,
+    sign,
+)
 
 CUDA = {"subtype": "cuda_error", "reason": "unknown error"}
 REFUSED = {"subtype": "unexpected_admission"}
@@ -92,3 +104,48 @@ def test_a_fabric_manager_that_gave_up_is_why_nothing_starts_on_its_node() -> No
     world = told([gone, *tries(3)])
     assert (world.only().family, world.only().root.node) == ("platform_fault", "n3")
     assert "the fabric manager has given up" in world.only().reason
+
+
+SANDBOX = {"subtype": "sandbox", "reason": "FailedCreatePodSandBox"}
+
+
+def stuck(pods_stuck: Sequence[int], *, started: Sequence[int], minutes: int = 5) -> World:
+    """Pods of a new job that cannot be started while others of it are; each says so every half minute."""
+    world = World([node_fact(name) for name in FOUR])
+    for i, fact in enumerate(pods("llama", FOUR, since=-30)):
+        well = at(10) if i in started else None
+        world.tell(
+            replace(
+                fact,
+                created_at=at(-40),
+                started_at=well,
+                phase="Running" if well else "Pending",
+                ready=bool(well),
+            )
+        )
+    for i in range(2 * minutes):
+        for pod in pods_stuck:
+            world.see(failed("llama", pod, 30.0 * i, **SANDBOX))  # type: ignore[arg-type]
+    world.pass_to(60 * minutes + 300, step=10)
+    return world
+
+
+def test_a_node_on_which_a_pod_cannot_be_started_while_the_others_are_is_asked_about() -> None:
+    incident = stuck([2], started=[0, 1, 3]).only()
+    assert (incident.root.node, incident.certainty) == ("n3", Certainty.LIKELY)
+    assert (
+        "failed on n3 (its pods cannot be started (sandbox)), and its pods on other nodes have started"
+        in incident.reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods_stuck", "started"),
+    [([2], []), ([1, 2], [0, 3]), ([2], [0, 1, 2, 3])],
+    ids=["none is", "on two", "it is"],
+)
+def test_no_node_is_asked_about_where_pods_start_nowhere_or_fail_on_several(
+    pods_stuck: Sequence[int], started: Sequence[int]
+) -> None:
+    found = stuck(pods_stuck, started=started).incidents()
+    assert [i for i in found if i.root.node is not None] == []
