@@ -72,9 +72,10 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
     """Judge one run."""
     faults = simulated.truth.faults
     told = {id for id, publication in decided.publications.items() if publication.told_at is not None}
-    standing = (i for i in decided.incidents.values() if i.id in told and stands(i))
-    incidents = sorted(standing, key=lambda i: (i.fault_at, i.id))
-    paired = pair(faults, incidents)
+    standing = sorted((i for i in decided.incidents.values() if stands(i)), key=lambda i: (i.fault_at, i.id))
+    # What is left to whoever works on it is known, and shown with what they do; nobody is called for it.
+    known = [i for i in standing if i.id in told or i.state is IncidentState.SUPPRESSED]
+    paired = pair(faults, known)
     misses: list[Miss] = []
     top1 = family = 0
     for fault in faults:
@@ -96,7 +97,7 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
                 Miss(scenario, f"{fault.kind}: a job it stopped", f"{job}", _shown(paired.get(fault.id)))
             )
     used = {incident.id for incident in paired.values()}
-    extra = [incident for incident in incidents if incident.id not in used]
+    extra = [incident for incident in known if incident.id not in used and incident.id in told]
     for incident in extra:
         misses.append(
             Miss(scenario, f"{incident.family}: belongs to no fault", "no incident", _shown(incident))
@@ -112,11 +113,11 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
         faults=len(faults),
         top1=top1,
         family=family,
-        count_right=len(incidents) == len(faults),
+        count_right=len(extra) + len(used) == len(faults),
         healthy_cordons=tuple(cordons),
         healthy_asked=tuple(asked),
         told=len(told),
-        found=len(paired),
+        found=sum(incident.id in told for incident in paired.values()),
         revisions=sum(decided.publications[id].revisions for id in told),
         runs=sum(run.incident in told for run in decided.runs),
         questions=sum(a.incident in told and a.verdict == "needs_approval" for a in decided.actions),
