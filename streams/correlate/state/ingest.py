@@ -25,7 +25,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import PodRef
-from streams.model.facts import Fact, LinkFact
+from streams.model.facts import Fact, LinkFact, NodeFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 
@@ -63,7 +63,7 @@ class Ingest:
     def signal(self, signal: Signal, touched: Touched) -> None:
         """Keep one signal, and note what has to be re-evaluated because of it."""
         if (seen := sighting(signal)) is not None:
-            seen = self._topology.names.named(seen)
+            seen = self._of_switch(self._topology.names.named(seen))
             self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
 
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
@@ -72,7 +72,37 @@ class Ingest:
         touched = self._facts.keep(kind, name, fact, at)
         if kind == "node":
             self._rename(self._topology.hosts.put(name, self._state.nodes.get(name)), touched)
+        if fact is not None and kind in ("link", "node"):
+            self._name_switches(fact, touched)
         return touched
+
+    def _of_switch(self, seen: Sighting) -> Sighting:
+        """The sighting with its switch by the name that the configuration has for it."""
+        name = seen.entity.switch
+        if name is None or (meant := self._topology.switch_names.meant(name)) == name:
+            return seen
+        return replace(seen, entity=replace(seen.entity, switch=meant))
+
+    def _cable(self, seen: Sighting) -> LinkFact:
+        link = _cable(seen)
+        peer = link.peer_switch
+        return replace(link, peer_switch=self._topology.switch_names.meant(peer)) if peer else link
+
+    def _name_switches(self, fact: Fact, touched: Touched) -> None:
+        """Keep again what was reported of switches that have their names only now."""
+        names = {fact.switch, fact.peer_switch} if isinstance(fact, LinkFact) else set[str | None]()
+        if isinstance(fact, NodeFact):
+            names = {fact.leaf, *fact.rails.values()}
+        known = {name for name in names if name}
+        for device in self._topology.switch_names.misnamed(known):
+            for port in sorted(self._topology.reported_ports(device)):
+                row = self._state.ports.get(port)
+                if row is None or not row.seen:
+                    continue
+                self._state.ports.put(port, replace(row, seen={}))
+                touched.ports.add(port)
+                for s in (s for group in row.seen.values() for s in group):
+                    self._keep(self._of_switch(s), touched)
 
     def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
         """Forget what is old and part of nothing open (`Retention.prune`). Returns what was touched by it."""
@@ -108,7 +138,7 @@ class Ingest:
             touched |= self._facts.allocation(entity.job, seen)
             self._rename(self._topology.name_placed(entity.job), touched)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
-            touched |= self._facts.heard(f"{entity.switch}/{entity.port}", _cable(seen))
+            touched |= self._facts.heard(f"{entity.switch}/{entity.port}", self._cable(seen))
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
         elif (
@@ -138,11 +168,12 @@ class Ingest:
     def _link_of(self, seen: Sighting, touched: Touched) -> None:
         """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
         there = placed(seen)
+        there = self._of_switch(there) if there is not None else None
         if there is not None and there.entity.switch and there.entity.port:
             name = f"{there.entity.switch}/{there.entity.port}"
             if there.text("peer_node") or there.text("peer_switch"):
                 # A subnet's manager names both ends: it tells of the cable as well.
-                touched |= self._facts.heard(name, _cable(there))
+                touched |= self._facts.heard(name, self._cable(there))
             self._on_port(name, there, touched)
         elif there is not None and there.entity.node:
             self._on_node(there.entity.node, there, touched)

@@ -17,6 +17,7 @@ from streams.correlate.state.pod_jobs import PodJobs, job_ref
 from streams.correlate.state.renamed_hosts import ReportedNames
 from streams.correlate.state.rows import JobRow, NodeRow
 from streams.correlate.state.store import State
+from streams.correlate.state.switch_names import SwitchNames
 from streams.model.entity import SLURM, JobRef
 from streams.model.facts import LinkFact, NodeFact
 
@@ -54,6 +55,7 @@ class Topology:
         self.unlisted = Unlisted(state)
         self.hosts = HostNames()
         self.names = ReportedNames(self.hosts)
+        self.switch_names = SwitchNames()
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
         self._not_ready: set[str] = set()
@@ -199,17 +201,23 @@ class Topology:
             self._not_ready.discard(node)
         for leaf in old - new:
             self._at_leaf[leaf].discard(node)
-        for leaf in new:
+            self.switch_names.enter(leaf, -1)
+        for leaf in new - old:
             self._at_leaf[leaf].add(node)
+            self.switch_names.enter(leaf)
         self.parts.put(node, row)
         return old ^ new
 
     def add_reported(self, port: str) -> None:
         """Enter a port that a signal named under its device."""
-        self._reported[port.partition("/")[0]].add(port)
+        self._reported[device := port.partition("/")[0]].add(port)
+        self.switch_names.report(device)
 
     def relink(self, port: str, before: LinkFact | None, after: LinkFact | None) -> None:
         """Enter the cable at a port in place of the one before; with the same one twice, under its host's present name."""
+        for link, by in ((before, -1), (after, 1)):
+            for switch in (link.switch, link.peer_switch) if link is not None and not link.heard else ():
+                self.switch_names.enter(switch, by)
         if before is not None:
             self._of_switch[before.switch].discard(port)
             if before.node:

@@ -111,3 +111,28 @@ def test_a_cable_with_errors_does_not_explain_connections_beneath_its_switch() -
     jobs = {i.family: [job.name for job in i.jobs] for i in lossy([(0, 2), (2, 0)]).incidents()}
     assert jobs["fabric_fault"] == []
     assert jobs["hang"] == ["llama"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("cabled", "reported"), [("leaf-a", "leaf-a.dc.example"), ("leaf-a.dc.example", "leaf-a")]
+)
+def test_a_switch_is_one_with_its_domain_and_without(cabled: str, reported: str, late: bool) -> None:
+    known = [link(cabled, f"Ethernet{i}", node, "eth1") for i, node in enumerate(UNDER)]
+    world = World([*facts(), *([] if late else known)])
+    world.see(port(reported, "Ethernet1", 0))
+    for fact in known if late else []:
+        world.tell(fact)
+    world.pass_to(900, step=10)
+    assert [(i.root.node, i.root.switch) for i in world.incidents()] == [(UNDER[1], cabled)]
+
+
+def test_two_switches_of_one_short_name_are_two() -> None:
+    known = [
+        link(f"leaf-a.{row}.example", "Ethernet1", node, "eth1")
+        for row, node in zip("xy", UNDER, strict=True)
+    ]
+    world = World([*facts(), *known])
+    world.see(port("leaf-a.z.example", "Ethernet1", 0), port("leaf-a", "Ethernet1", 0))
+    world.pass_to(900, step=10)
+    assert [i for i in world.incidents() if i.root.node is not None] == []
