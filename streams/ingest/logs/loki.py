@@ -1,7 +1,8 @@
 """Loki: its push requests and query answers, lines under the labels of their stream.
 
 `{"streams": [{"stream": {"host": …}, "values": [["1795245195000000000", "line", {…}]]}]}`; before version 1 of the API
-`{"labels": "{host=\"…\"}", "entries": [{"ts", "line"}]}`; a query answers `{"data": {"resultType": "streams", "result": […]}}`.
+`{"labels": "{host=\"…\"}", "entries": [{"ts", "line"}]}`; agents write `{"ts", "line", "labels": {…}}` to other outputs; a query
+answers `{"data": {"resultType": "streams", "result": […]}}`.
 Shape: grafana/loki, HTTP API.
 """
 
@@ -27,6 +28,9 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         streams = data.get("result")
     if streams is None and isinstance(record.get("stream"), dict) and isinstance(record.get("values"), list):
         streams = [record]  # one stream by itself, as pipelines split a push
+    if streams is None and isinstance(record.get("line"), str) and isinstance(record.get("labels"), dict):
+        # An entry with its labels, as agents write it to other outputs.
+        streams = [{"stream": record["labels"], "entries": [record]}]
     if not isinstance(streams, list) or not all(isinstance(stream, dict) for stream in streams):
         return False
     for stream in streams:
