@@ -94,6 +94,11 @@ class Burst:
         )
 
     @property
+    def may_be_got_over(self) -> bool:
+        """Whether it is no matter when the job's next try goes on: what one program did to itself, by its own word or a code."""
+        return self.is_plain or (self.is_mute and all(s.kind == SignalKind.GPU_XID for s in self.sightings))
+
+    @property
     def certainty(self) -> Certainty:
         """One code on many nodes is the job's; else it is what the failures say for themselves."""
         if self.is_shared:

@@ -64,7 +64,8 @@ def application_root(
         names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
         facts |= {name: value for name, value in names.items() if value}
     comes_back = follows_gpu or sum(crash.tries for crash in crashes) >= policy().own_failures.times
-    retry, patience = ("", None) if comes_back or not burst.is_plain else _retries(evidence, crashes, config)
+    judged = burst.may_be_got_over and not comes_back
+    retry, patience = _retries(evidence, crashes, config) if judged else ("", None)
     ready_at, cleared_at = _ready_at(crashes, evidence, config), recovered(evidence, burst.end, config)
     if cleared_at is not None and cleared_at <= ready_at and tries_to_start(burst, evidence, config):
         return None  # it has found its GPUs since

@@ -426,10 +426,12 @@ def _blamed(
 
 def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:
     """When a hang may open an incident: the less is proven, the longer it waits for ranks that have not reported."""
+    if only_deaths(episode.reports):
+        return (
+            episode.seen_at + config.restart_settle
+        )  # however many tell of it, the next try may be under way
     if finding.complete:
         return episode.seen_at
-    if only_deaths(episode.reports):
-        return episode.seen_at + config.restart_settle
     # Connections to a dead node fail long before its kubelet is missed: errors that name nobody wait for that.
     waits = any(t.sighting.kind == SignalKind.NCCL_TIMEOUT for t in episode.reports)
     by_leaf = finding.vote is not None and finding.vote.leaf is not None

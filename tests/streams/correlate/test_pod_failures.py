@@ -560,8 +560,18 @@ def test_a_programs_own_words_are_an_incident_only_where_they_matter_to_others(
     assert [i.family for i in found] == (["application"] if opens else [])
 
 
+PEERS = [nccl_error("llama", r, 3) for r in (0, 1, 8, 9)]
+
+
 @pytest.mark.parametrize(
-    "beside", [[], [nccl_error("llama", r, 3) for r in (0, 1, 8, 9)]], ids=["alone", "peers"]
+    ("first", "beside"),
+    [
+        (failed("llama", 2, 0, "cuda_oom"), []),
+        (failed("llama", 2, 0, "cuda_oom"), PEERS),
+        (failed("llama", 2, 0, "not_a_number"), PEERS),
+        (xid(FOUR[2], 31, 0), []),
+    ],
+    ids=["alone", "peers", "not a number", "a code alone"],
 )
 @pytest.mark.parametrize(
     ("again", "goes_on", "until", "told"),
@@ -575,11 +585,11 @@ def test_a_programs_own_words_are_an_incident_only_where_they_matter_to_others(
     ids=["a retry that helps", "on its way", "a retry that does not", "no retry", "a retry after it was told"],
 )  # fmt: skip
 def test_what_a_retry_gets_over_is_no_incident(
-    again: float | None, goes_on: float | None, until: float, told: bool, beside: list[Signal]
+    again: float | None, goes_on: float | None, until: float, told: bool, beside: list[Signal], first: Signal
 ) -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(progress("llama", -100, 1))
-    world.see(failed("llama", 2, 0, "cuda_oom"), *beside)
+    world.see(first, *beside)
     world.end("llama", FOUR, 8)
     if again is not None:
         world.pass_to(again, step=10)
@@ -592,3 +602,24 @@ def test_what_a_retry_gets_over_is_no_incident(
     found = world.incidents()
     assert [i.family for i in found] == (["application"] if told else [])
     assert [i.state.is_over for i in found] == ([goes_on is not None] if told else [])
+
+
+def closed(name: str, rank: int, seconds: float) -> Signal:
+    """A rank that finds a peer's connection closed."""
+    error = nccl_error(name, rank, seconds)
+    return replace(error, id=f"closed-{rank}", attributes={"rank": rank, "subtype": "remote_closed"})
+
+
+@pytest.mark.parametrize("again", [40, None])
+def test_a_process_that_died_is_no_hang_when_all_peers_say_so_and_the_job_runs_again(
+    again: float | None,
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*(closed("llama", r, 0.1 * i) for i, r in enumerate(range(32)) if r != 9))
+    world.end("llama", FOUR, 8)
+    if again is not None:
+        world.pass_to(again, step=10)
+        for pod in pods("llama", FOUR, since=again, attempt=2):
+            world.tell(pod)
+    world.pass_to(1500, step=10)
+    assert [i.family for i in world.incidents()] == ([] if again is not None else ["hang"])
