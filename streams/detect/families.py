@@ -33,6 +33,7 @@ from streams.detect.smi_query import SmiQuery
 from streams.detect.smi_tables import SmiTables
 from streams.detect.sxid import Sxid
 from streams.detect.unknown_errors import UnknownErrors
+from streams.detect.weak_signs import WeakSigns
 from streams.detect.xid import Xid
 from streams.model.record import Alert, KubeEvent, LogLine, Sample
 
@@ -125,7 +126,7 @@ def line_families() -> tuple[LineFamily, ...]:
 @cache
 def last_resorts() -> tuple[LineFamily, ...]:
     """Families that read only lines in which no other found anything."""
-    return (UnknownErrors(),)
+    return (UnknownErrors(), WeakSigns())
 
 
 @cache

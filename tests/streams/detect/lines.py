@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from streams.detect import Detected, Detector
+from streams.model.kinds import SignalKind
 from streams.model.record import RawRecord
 from streams.model.signal import Signal
 
@@ -33,3 +35,8 @@ def detect(value: bytes | str, **options: bytes) -> Detected:
 def signals(value: bytes | str) -> tuple[Signal, ...]:
     """The signals of a record put through a detector of its own."""
     return detect(value).signals
+
+
+def firm(found: Iterable[Signal]) -> list[Signal]:
+    """The signals without weak signs: those are context, and may stand beside anything."""
+    return [one for one in found if one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes]

@@ -1,0 +1,55 @@
+"""Signs that say too little to act on: each row finds its samples, once in a while, and nothing else is one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from streams.detect import Detector
+from streams.detect.weak_signs import SignRow, sheets
+from streams.model.kinds import SignalKind
+from streams.model.signal import Severity, Signal
+from tests.streams.detect.lines import NOW, record, signals
+
+ROWS = [
+    pytest.param(area, row, id=f"{area}-{row.id}") for area, sheet in sheets().items() for row in sheet.rows
+]
+
+
+@pytest.mark.parametrize(("area", "row"), ROWS)
+def test_a_sign_is_context_of_its_area(area: str, row: SignRow) -> None:
+    for text in row.samples:
+        found = signals(text)
+        assert found, text
+        assert {(one.kind, one.severity) for one in found} == {(SignalKind.UNKNOWN, Severity.INFO)}, text
+
+
+@pytest.mark.parametrize(("area", "row"), ROWS)
+def test_what_only_looks_like_a_sign_says_nothing(area: str, row: SignRow) -> None:
+    for text in row.look_alikes:
+        assert not signals(text), text
+
+
+def told(*lines: tuple[str, timedelta]) -> list[Signal]:
+    detector = Detector("c1")
+    return [
+        signal
+        for number, (text, after) in enumerate(lines)
+        for signal in detector.detect(record(text, at=NOW + after, offset=number)).signals
+    ]
+
+
+def test_a_place_gives_the_same_sign_once_in_a_while() -> None:
+    crash = "quark-{}: GPU 3: FAULTY"
+    assert len(told(*((crash.format(second), timedelta(seconds=second)) for second in (0, 1, 300, 700)))) == 2
+
+
+def test_a_table_of_nodes_speaks_of_the_nodes_it_names() -> None:
+    found = told(("Quark task failed    root      2026-11-21T07:13:13 gpu[061-062]", timedelta()))
+    assert [signal.entity.node for signal in found] == ["gpu061", "gpu062"]
+
+
+def test_what_people_write_is_no_sign() -> None:
+    assert not signals("we saw that the worker group died with exit code 9 and asked why")
+    assert not signals("what does 'GPU 3: FAULTY' mean?")
