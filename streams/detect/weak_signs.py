@@ -142,7 +142,7 @@ class WeakSigns:
             before = message[: max(hit.start() - len(begin) - 1, 0)]
             if not _is_reported(line, before, sign.row):
                 continue
-            if is_known(line.text):
+            if not _has_header(line) and is_known(line.text):
                 return
             yield from _findings(sign, read_fields(message, sign.fields, ()), line, stream)
             return
@@ -174,7 +174,7 @@ def _is_reported(line: LogLine, before: str, row: SignRow) -> bool:
         return line.source == quotation.SOURCE or not written_by_people(line.source)
     if written_by_people(line.source):
         return False
-    if before.count('"') % 2 and not line.start and _HEADER.match(line.text) is None:
+    if before.count('"') % 2 and not _has_header(line):
         return False
     if before.rstrip().endswith(_QUOTES) and not carriers.in_a_field(line.text[: line.start] + before):
         return False
@@ -183,4 +183,8 @@ def _is_reported(line: LogLine, before: str, row: SignRow) -> bool:
 
 def _asks(line: LogLine) -> bool:
     """A person's question; a program that logs one has a header before it."""
-    return line.text.rstrip().endswith("?") and not line.start and _HEADER.match(line.text) is None
+    return line.text.rstrip().endswith("?") and not _has_header(line)
+
+
+def _has_header(line: LogLine) -> bool:
+    return line.start > 0 or _HEADER.match(line.text) is not None
