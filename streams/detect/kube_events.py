@@ -16,6 +16,7 @@ from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.ingest.events.kube_objects import SEEN
+from streams.model.clock import to_millis
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import KubeEvent
@@ -64,6 +65,8 @@ class EventSheet(Strict):
     fields: tuple[str, ...]
     system_namespaces: str
     gpus: str
+    faults: str
+    """Reasons of Warnings about nodes that no row knows."""
     rows: tuple[EventRow, ...]
     conditions: tuple[ConditionRow, ...]
     ambiguous: frozenset[str]
@@ -90,6 +93,10 @@ _ANY = "."
 """The last row of conditions, for unknown types. Only an announcement of one counts, not its presence in an object."""
 _WORDS = re2_patterns.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
 _MAX_FIRING = 100_000
+_MAX_TOLD = 20_000
+_EACH_MS = 600_000
+AUTHOR = "kubernetes"
+"""Of Events that are context."""
 
 
 class KubeEvents:
@@ -101,6 +108,7 @@ class KubeEvents:
         self._integers = frozenset(self._sheet.integers)
         self._system = re2_patterns.compile(self._sheet.system_namespaces)
         self._gpus = re2_patterns.compile(self._sheet.gpus)
+        self._faults = re2_patterns.compile(self._sheet.faults)
         self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
         self._ends.add(SEEN)
         self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
@@ -119,6 +127,7 @@ class KubeEvents:
             rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
             rb"ondition [^\n]+ is now",
             rb"[A-Za-z]Is(?:Not)?Healthy\b",
+            rb"\"[A-Z][A-Za-z]{0,24}(?:Error|Problem|Mismatch|Unhealthy|Degraded|Missing|Lost|HardwareReady)\"",
             rb"\bNvidia[A-Z]\w+(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
         )
 
@@ -133,6 +142,8 @@ class KubeEvents:
 
         Where Events are spread over several partitions, another one may have seen it fire, so every end counts.
         """
+        if found.kind == SignalKind.UNKNOWN:
+            return not _told_lately(found, event, stream)
         if event.kind != "Node":
             return True
         firing = stream.rule_state.table("kube.firing", _MAX_FIRING)
@@ -169,7 +180,13 @@ class KubeEvents:
             attributes: Attributes = {"reason": event.reason}
             if row.subtype:
                 attributes["subtype"] = row.subtype
+            if row.kind == SignalKind.UNKNOWN:
+                attributes["author"] = AUTHOR
             return self._finding(event, row.kind, row.severity, row.state, attributes)
+        if event.kind == "Node" and event.type == "Warning" and self._faults.search(event.reason):
+            # A monitor of the site's own, in words of its own.
+            attributes = {"reason": event.reason, "subtype": "node", "author": AUTHOR}
+            return self._finding(event, SignalKind.UNKNOWN, Severity.INFO, SignalState.FIRING, attributes)
         return None
 
     def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
@@ -216,6 +233,18 @@ class KubeEvents:
             job=job,
             text=f"{event.reason}: {event.message}",
         )
+
+
+def _told_lately(found: Finding, event: KubeEvent, stream: Stream) -> bool:
+    """Whether the object gave this sign within ten minutes: such Events are repeated as long as it lasts."""
+    told = stream.rule_state.table("kube.told", _MAX_TOLD)
+    key = (stream.cluster, event.kind, event.namespace, event.name, event.reason)
+    now = to_millis(event.at or stream.received_at)
+    before = told.get(key)
+    if before is not None and abs(now - int(before[0] or 0)) < _EACH_MS:
+        return True
+    told[key] = (now,)
+    return False
 
 
 def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
