@@ -131,7 +131,7 @@ class UnknownErrors:
             return
         author, begin = found
         by_kernel = isinstance(author, KernelAuthor)
-        if not reported(line, begin, by_kernel=by_kernel) or is_known(line.text):
+        if not reported(line, begin, by_kernel=by_kernel) or _is_known(line.text):
             return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
         if not place and not isinstance(author, KernelAuthor) and author.on_switch:
@@ -220,7 +220,7 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def is_known(text: str) -> bool:
+def _is_known(text: str) -> bool:
     """True where some row's own words are in the line, whatever made the row leave it out."""
     return any(
         needs is None or needs.search(text) is not None

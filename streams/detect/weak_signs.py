@@ -21,7 +21,6 @@ from streams.detect.matching.log_patterns import MAX_MESSAGE, read_fields
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.detect.matching.re2_patterns import Pattern, PatternSet
 from streams.detect.slurm import hosts_in
-from streams.detect.unknown_errors import is_known
 from streams.ingest.logs import quotation
 from streams.model.clock import to_millis
 from streams.model.kinds import SignalKind
@@ -36,7 +35,9 @@ _MARK = "\x1f"
 """Stands between program and message in what is matched: there `^` of a pattern matches."""
 _BEGIN = re.compile(r"(?<![\[\\])\^")
 _OF_THE_KERNEL = re.compile(r"^\[\s{0,8}\d{1,10}\.\d{1,9}\] |\bNVRM\b|\bkernel: ")
-_HEADER = re.compile(r"[\[(]?[EWIF]?\d{3,4}[ -]\d\d|\[")
+_HEADER = re.compile(
+    r"[\[(]?[EWIF]?\d{3,4}[ -]\d\d|\[|[A-Za-z][\w.-]{1,48}\[[\w.-]{1,32}\]: |[\w.-]{3,48} [\w-]{3,32} \{\""
+)
 _MAX_HEADER = 128
 _QUOTES = ('"', "'", "`", "\u201c", "\u2018")
 _NO_PROGRAM = frozenset({"container", quotation.SOURCE, "error", "fatal", "warning"})
@@ -142,8 +143,6 @@ class WeakSigns:
             before = message[: max(hit.start() - len(begin) - 1, 0)]
             if not _is_reported(line, before, sign.row):
                 continue
-            if not _has_header(line) and is_known(line.text):
-                return
             yield from _findings(sign, read_fields(message, sign.fields, ()), line, stream)
             return
 

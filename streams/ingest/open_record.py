@@ -18,6 +18,7 @@ from streams.ingest.events import (
     event_exporter,
     event_layouts,
     kube_objects,
+    notices,
     redfish,
     slurm_jobs,
 )
@@ -69,6 +70,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     vector_metric.read,
     gnmi.read,
     collectd.read,
+    notices.read,
     flat_record.read,
 )
 """The most specific format first: nearly everything has a `message`."""
@@ -84,6 +86,7 @@ ENVELOPE_HINTS = (
     *cloud_logs.HINTS,
     *redfish.HINTS,
     *agent_verdicts.HINTS,
+    *notices.HINTS,
     *kube_objects.HINTS,
     *slurm_jobs.HINTS,
     *gnmi.HINTS,

@@ -1,9 +1,9 @@
 """What agents on a node conclude about its health and ship as JSON, read as the line that they log for it.
 
-NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`. GPUd's
-states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`. A condition of a node,
-without the node around it: `{"type", "status", "reason", "message"}`. Shapes: NVSentinel, health_event.proto; GPUd, API v1;
-Kubernetes, NodeCondition.
+NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`.
+GPUd's states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`. A condition of a
+node, without the node around it (`{"type", "status", "reason", "message"}`), or with its name beside it (`{"node",
+"condition"}`). Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (
+    rb'"type"\s{0,2}:\s{0,2}"(?i:gpu|nvidia|accel|nic|ib|rdma|nvlink|dcgm)\w*"\s{0,2},\s{0,2}"status"',
     rb'(?:Storage|Networking|Kernel|Hardware|Runtime)Ready"\s{0,4},\s{0,4}"status"\s{0,4}:\s{0,4}"False',
 )
 """Bytes (RE2) of a condition whose type and reason no family names."""
@@ -28,6 +29,8 @@ _OF_A_CONDITION = _CONDITION | {
     "lastProbeTime",
     "observedGeneration",
 }
+_NODES = ("node", "nodeName", "node_name", "hostname", "host", "name")
+_STATUS = ("True", "False", "Unknown")
 _MAX_STATES = 100
 
 
@@ -38,12 +41,26 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         _add_verdict(event, record, context, into)
     elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
         _add_states(record["component"], states[:_MAX_STATES], context, into)
-    elif _CONDITION <= record.keys() <= _OF_A_CONDITION and "lastTransitionTime" in record:
-        if (condition := kube_objects.condition_of(context.node or "", record)) is not None:
+    elif (shown := _condition_of(record, context)) is not None:
+        node, bare = shown
+        if (condition := kube_objects.condition_of(node, bare)) is not None:
             into.observations.append(condition)
     else:
         return False
     return True
+
+
+def _condition_of(record: JsonObject, context: RecordContext) -> tuple[str, JsonObject] | None:
+    """The condition that the record is or holds, and its node."""
+    if _CONDITION <= record.keys() <= _OF_A_CONDITION and "lastTransitionTime" in record:
+        return context.node or "", record
+    inner = record.get("condition")
+    bare = inner if isinstance(inner, dict) else record
+    names = (record.get(name) for name in _NODES if name != "name" or record.get("kind") == "Node")
+    node = next((name for name in names if isinstance(name, str) and name), None)
+    if node is None or bare.get("status") not in _STATUS or not isinstance(bare.get("type"), str):
+        return None
+    return (node, bare) if "reason" in bare else None
 
 
 def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, into: Opened) -> None:
