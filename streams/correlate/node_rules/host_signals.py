@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families, level, storage_system
-from streams.correlate.sightings import Sighting, distinct, order
+from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
@@ -50,7 +50,7 @@ def _faults(
     held: dict[str, datetime] = {}
     brief: set[str] = set()
     for _, stream in sorted(streams.items()):
-        for interval in firing_intervals(stream):
+        for interval in _occasions(firing_intervals(stream)):
             rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
             lasts = max(timedelta(seconds=rule.lasts_s) for rule in rules)  # the most patient of its signals
             if interval.end is not None and interval.end - interval.start < lasts:
@@ -69,6 +69,22 @@ def _faults(
         # What was over before it would have been told is no incident then either.
         counts = _counts_alone(s for s in distinct(session.sightings) if s.id not in brief)
         yield replace(_hypothesis(root, family, session, ready), brief_until=until, alone=counts)
+
+
+def _occasions(intervals: Iterable[FiringInterval]) -> Iterable[FiringInterval]:
+    """Intervals of what every host has now and then cut where it was quiet: nothing ever says that it is over."""
+    quiet = families().recurring.quiet
+    for interval in intervals:
+        if interval.end is not None or not all(_recurs(s) for s in interval.sightings):
+            yield interval
+            continue
+        for group in split_at_gaps(interval.sightings, lambda s: s.at, quiet):
+            yield FiringInterval(group[0].at, group[-1].at, group[-1].at + quiet, tuple(group))
+
+
+def _recurs(s: Sighting) -> bool:
+    rule = families().rule(s)
+    return rule is not None and rule.recurs
 
 
 def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:

@@ -7,7 +7,7 @@ nodes at once wait for storage, even when no line names it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -42,6 +42,11 @@ class Outage:
     target: str
     interval: FiringInterval
     lasts: timedelta
+
+    @property
+    def first(self) -> Sighting:
+        """The line that told of it first."""
+        return self.interval.sightings[0]
 
     @property
     def is_brief(self) -> bool:
@@ -89,8 +94,9 @@ def storage_faults(
         wide |= widely
         for node, outage in kept:
             by_system[outage.system].append((node, outage))
+    by_system = {system: _with_quiet_ends(found, known) for system, found in by_system.items()}
     found = [
-        _named(Entity(cluster, storage=system), session, by_system[system], wide)
+        _named(Entity(cluster, storage=system), session, by_system[system], wide, known)
         for system in sorted(by_system)
         for session in _sessions(cluster, system, [o for _, o in by_system[system]], incarnations)
     ]
@@ -107,7 +113,7 @@ def storage_faults(
         else:
             taken[at][hung.id] = node
     found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
-    return found + _unnamed(cluster, loose, within, incarnations)
+    return found + _unnamed(cluster, loose, known, within, incarnations)
 
 
 def _by_target(evidence: Iterable[tuple[str, StorageReports]]) -> list[list[tuple[str, Outage]]]:
@@ -126,12 +132,46 @@ def _without_hiccups(
     ordered = sorted(outages, key=lambda p: (p[1].interval.start, p[0]))
     kept, wide = list[tuple[str, Outage]](), set[str]()
     for episode in split_at_gaps(ordered, lambda p: p[1].interval.start, rule.brief):
-        if len({node for node, _ in episode}) >= max(rule.most_nodes, rule.most_share * known):
+        if len({node for node, _ in episode}) >= rule.most(known):
             kept += episode
-            wide |= {o.interval.sightings[0].id for _, o in episode}
+            wide |= {o.first.id for _, o in episode}
         else:
             kept += [(node, o) for node, o in episode if not o.is_brief]
     return kept, wide
+
+
+def _with_quiet_ends(outages: Sequence[tuple[str, Outage]], known: int) -> list[tuple[str, Outage]]:
+    """Outages of one system, with an end for those on a few nodes of which nothing more was said.
+
+    The line that says that it is reached again gets lost, or never comes; without an end, one line of an hour ago would still
+    stand for a storage that is gone. A node's only line about it says nothing.
+    """
+    rule = families().shared.storage
+    together, near = _together(outages, rule.enough(known)), _together(outages, rule.nodes)
+    found: list[tuple[str, Outage]] = []
+    for node, o in outages:
+        if o.interval.end is not None or o.first.id in together:
+            found.append((node, o))
+            continue
+        for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.quiet):
+            if len(lines) > 1 or lines[0].id in near:
+                last = lines[-1].at
+                interval = FiringInterval(lines[0].at, last, last + rule.quiet, tuple(lines))
+                found.append((node, replace(o, interval=interval)))
+    return found
+
+
+def _together(outages: Iterable[tuple[str, Outage]], enough: int) -> set[str]:
+    """The outages, by their first lines, that so many nodes had at one moment."""
+    within = families().shared.storage.together
+    ordered = sorted(outages, key=lambda p: (p[1].interval.start, p[0]))
+    begin, found = 0, set[str]()
+    for end, (_, outage) in enumerate(ordered, start=1):
+        while outage.interval.start - ordered[begin][1].interval.start > within:
+            begin += 1
+        if len({node for node, _ in ordered[begin:end]}) >= enough:
+            found.update(o.first.id for _, o in ordered[begin:end])
+    return found
 
 
 def _system(s: Sighting) -> str:
@@ -195,7 +235,7 @@ def _with_end(one: Outage, mine: Sequence[Outage], ends: _Ends, within: timedelt
 
 
 def _named(
-    root: Entity, session: Session, outages: Sequence[tuple[str, Outage]], wide: Collection[str]
+    root: Entity, session: Session, outages: Sequence[tuple[str, Outage]], wide: Collection[str], known: int
 ) -> SharedFault:
     ids = {s.id for s in session.sightings}
     mine = [(node, o) for node, o in outages if any(s.id in ids for s in o.interval.sightings)]
@@ -203,26 +243,33 @@ def _named(
     targets = sorted({o.target for _, o in mine})
     if len(targets) == 1:
         root = Entity(root.cluster, storage=targets[0])
-    several = len(nodes) >= families().shared.storage.nodes
+    rule = families().shared.storage
+    together = _together(mine, rule.enough(known))
+    several = bool(together or _together(mine, rule.nodes))
     signs = families().signs(session.sightings, _MAX_SHOWN)
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
-        why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node tells of it, so it may be the node's own fault"
+        why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node does then, so it may be the node's own fault"
     # What most nodes lose at one moment harms what waits for it there, however soon it is back; else it must last.
-    brief = families().shared.storage.brief
     ready = sorted(
         min(s.seen_at for s in o.interval.sightings)
-        + (min(o.lasts, brief) if o.interval.sightings[0].id in wide else o.lasts)
+        + (min(o.lasts, rule.brief) if o.first.id in wide else o.lasts)
         for _, o in mine
     )
+    times = session.times()
+    if together:
+        # What single nodes had before is no part of it.
+        times["fault_at"] = min(o.interval.start for _, o in mine if o.first.id in together)
     return SharedFault(
         Hypothesis(
             place=STORAGE.place,
             root=root,
             family=FAMILY,
-            **session.times(),
+            **times,
             certainty=Certainty.LIKELY if several else Certainty.WEAK,
-            ready_at=ready[0],
+            ready_at=ready[min(len(ready), rule.enough(known)) - 1 if together else 0],
+            alone=bool(together) or _goes_on(mine),
+            stops=families()[FAMILY].stops if together else "near",
             brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine),
             was_brief=all(o.is_brief for _, o in mine),
             rule="shared storage" if several else "storage of one node",
@@ -244,43 +291,65 @@ def _named(
     )
 
 
+def _goes_on(outages: Sequence[tuple[str, Outage]]) -> bool:
+    """Whether a single node goes on telling of it, or loses it again and again."""
+    rule, times = families().shared.storage, Counter(node for node, _ in outages)
+    return max(times.values()) >= families().recurring.times or any(
+        lines[-1].at - lines[0].at >= rule.lasting
+        for _, o in outages
+        for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.quiet)
+    )
+
+
 def _covers(fault: SharedFault, hit: bool, hung: Hypothesis, within: timedelta) -> bool:
     """Whether hung tasks are the storage's: they are reported from minutes after it is gone until it is back."""
     h = fault.hypothesis
-    until = h.cleared_at or max(h.last_at, hung.fault_at)
-    if not h.fault_at - within <= hung.fault_at <= until + within:
+    until = h.cleared_at or max(h.last_at, hung.last_at)
+    if not any(h.fault_at - within <= s.at <= until + within for s in hung.causes):
         return False
     return hit or h.certainty is not Certainty.WEAK
 
 
 def _unnamed(
-    cluster: str, loose: Sequence[tuple[str, Hypothesis]], within: timedelta, incarnations: Incarnations
+    cluster: str,
+    loose: Sequence[tuple[str, Hypothesis]],
+    known: int,
+    within: timedelta,
+    incarnations: Incarnations,
 ) -> list[SharedFault]:
     """Hung tasks on many nodes at once."""
     root = Entity(cluster, storage=UNNAMED)
     stretches: list[FiringInterval] = []
     members: dict[str, tuple[str, Hypothesis]] = {}
     for episode in split_at_gaps(loose, lambda p: p[1].fault_at, within):
-        if len({node for node, _ in episode}) >= families().shared.storage.hung_nodes:
+        if len({node for node, _ in episode}) >= families().shared.storage.hung(known):
             lines = tuple(h.causes[0] for _, h in episode)
-            stretches.append(FiringInterval(lines[0].at, max(h.last_at for _, h in episode), None, lines))
+            until = lines[-1].at + families().shared.storage.quiet
+            stretches.append(FiringInterval(lines[0].at, lines[-1].at, until, lines))
             members |= {h.causes[0].id: (node, h) for node, h in episode}
     return [
-        _hanging(root, session, [members[s.id] for s in session.sightings])
+        _hanging(root, session, [members[s.id] for s in session.sightings], known)
         for session in incarnations.sessions(root, families()[FAMILY].domain, stretches)
     ]
 
 
-def _hanging(root: Entity, session: Session, mine: Sequence[tuple[str, Hypothesis]]) -> SharedFault:
+def _hanging(
+    root: Entity, session: Session, mine: Sequence[tuple[str, Hypothesis]], known: int
+) -> SharedFault:
     nodes = sorted({node for node, _ in mine})
+    rule = families().shared.storage
     ready: list[datetime] = sorted(h.ready_at for _, h in mine)
+    until = max(h.fault_at for _, h in mine) + rule.quiet
     hypothesis = Hypothesis(
         place=STORAGE.place,
         root=root,
         family=FAMILY,
-        **session.times(*(h.last_at for _, h in mine)),
+        **session.times(*(s.at for _, h in mine for s in h.causes if s.at <= until)),
         certainty=Certainty.LIKELY,
-        ready_at=ready[min(len(ready), families().shared.storage.hung_nodes) - 1],
+        ready_at=ready[min(len(ready), rule.hung(known)) - 1],
+        # A task of a busy host hangs for two minutes now and then: of some hosts that counts where a job stands still.
+        alone=len(nodes) >= rule.most(known),
+        stops="near",
         rule="hung tasks on many nodes",
         why=f"tasks hang in the kernel on {len(nodes)} nodes within minutes: they wait for a storage that no line names",
         causes=distinct(s for _, h in mine for s in h.causes[:2]),

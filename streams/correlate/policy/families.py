@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
+from math import ceil
 from pathlib import Path
 from typing import Literal, cast
 
@@ -90,10 +91,43 @@ class _Actions(Strict):
 class _Storage(Strict):
     nodes: int
     hung_nodes: int
+    hung_share: float
     within_s: float
     brief_s: float
     most_nodes: int
     most_share: float
+    together_s: float
+    enough_nodes: int
+    enough_share: float
+    lasting_s: float
+    quiet_s: float
+
+    @property
+    def together(self) -> timedelta:
+        """What so many nodes lose within this is the storage's own fault."""
+        return timedelta(seconds=self.together_s)
+
+    @property
+    def lasting(self) -> timedelta:
+        """A single node is told of when it goes without for so long."""
+        return timedelta(seconds=self.lasting_s)
+
+    @property
+    def quiet(self) -> timedelta:
+        """A few nodes of which nothing more is heard for so long are taken to reach it again."""
+        return timedelta(seconds=self.quiet_s)
+
+    def enough(self, known: int) -> int:
+        """How many nodes must lose it together, of so many in the cluster."""
+        return max(self.nodes, min(self.enough_nodes, ceil(self.enough_share * known)))
+
+    def hung(self, known: int) -> int:
+        """On how many nodes of so many tasks must hang for a storage that nobody names."""
+        return max(self.hung_nodes, ceil(self.hung_share * known))
+
+    def most(self, known: int) -> int:
+        """How many nodes are most of so many."""
+        return max(self.most_nodes, ceil(self.most_share * known))
 
     @property
     def brief(self) -> timedelta:
@@ -109,6 +143,12 @@ class _Nvlink(Strict):
 class _Recurring(Strict):
     times: int
     apart_s: float
+    quiet_s: float
+
+    @property
+    def quiet(self) -> timedelta:
+        """How long after the last one it is over."""
+        return timedelta(seconds=self.quiet_s)
 
 
 class _Shared(Strict):

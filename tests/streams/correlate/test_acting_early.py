@@ -70,7 +70,7 @@ def test_gpus_of_a_node_that_leave_the_bus_in_the_same_second_are_one_incident_f
 def test_a_node_that_is_not_ready_and_one_whose_storage_is_away_still_have_to_be_so_for_a_while() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n1", 0))
-    world.see(sign("node.storage", "n2", 1, "nfs", system="filer-2"))
+    world.see(*(sign("node.storage", n, 1, "nfs", server="filer-2") for n in FOUR[1:]))
     assert world.incidents() == []
     world.pass_to(29)
     assert world.incidents() == []

@@ -172,6 +172,9 @@ def test_a_fault_opens_one_incident_at_its_place(name: str) -> None:
 SAYS_NOTHING: dict[str, list[Signal]] = {
     "a task that hung": [sign("node.kernel", "n1", 0, "hung_task")],
     "tasks that hung in one moment": [sign("node.kernel", "n1", at, "hung_task") for at in (0, 1, 40)],
+    "a task that hung three times in hours": [
+        sign("node.kernel", "n1", at, "hung_task") for at in (0, 3600, 7200)
+    ],
     "a disk that was slow twice": [sign("node.storage", "n1", at, "nvme_timeout") for at in (0, 1500)],
     "an interrupt of a disk that is lost now and then": [
         sign("node.storage", "n1", at, "nvme_timeout", action="completion polled") for at in (0, 70, 140, 210)

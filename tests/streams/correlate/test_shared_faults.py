@@ -112,7 +112,10 @@ MANY: dict[str, tuple[list[Signal], set[tuple[str, str]]]] = {
         [not_ready("n1", 0), not_ready("n2", 5)],
         {("node_down", "node/n1"), ("node_down", "node/n2")},
     ),
-    "one node without its storage": ([lost("n1", 0)], {("storage_fault", f"storage/{OST}")}),
+    "one node that goes on without its storage": (
+        [lost("n1", seconds) for seconds in (0, 300, 610)],
+        {("storage_fault", f"storage/{OST}")},
+    ),
     "two file systems": (
         [lost("n1", 0), lost("n2", 1), lost("n5", 2, "lfs2-OST0001"), lost("n6", 3, "lfs2-OST0001")],
         {("storage_fault", f"storage/{OST}"), ("storage_fault", "storage/lfs2-OST0001")},
@@ -288,3 +291,41 @@ def test_a_hiccup_of_storage_on_most_nodes_is_a_fault_only_where_a_job_hangs_wit
     world.pass_to(1000, step=5)
     found = [i for i in world.incidents() if i.family == "storage_fault"]
     assert [i.root.key for i in found] == [f"storage/{OST}"] * told
+
+
+FEW: dict[str, list[Signal]] = {
+    "one line of one node": [lost("s00", 0)],
+    "a line of another node every ten minutes, and none that ends it": [
+        lost(n, 600 * i) for i, n in enumerate(MANY_NODES)
+    ],
+    "a line of one node an hour after its last": [lost("s00", 0), lost("s00", 3600)],
+    "two nodes of twenty": [lost("s00", 0), lost("s01", 20)],
+    "tasks that hang on three nodes of twenty": [hung(n, 30 * i) for i, n in enumerate(MANY_NODES[:3])],
+    "the configuration server of a file system": [lost(n, 0.1 * i, "MGS") for i, n in enumerate(MANY_NODES)],
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_what_a_busy_cluster_says_of_its_storage_all_day_is_no_incident(name: str) -> None:
+    world = World([*cluster({"llama": MANY_NODES[:4]}), *(node_fact(n) for n in MANY_NODES[4:])])
+    for signal in FEW[name]:
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=60)
+        world.see(signal)
+    world.pass_to(FEW[name][-1].observed_at.timestamp() - at(0).timestamp() + 1200, step=20)
+    assert world.incidents() == []
+
+
+def test_what_one_node_had_before_dates_no_storage_that_many_lose() -> None:
+    world = World([*cluster({"llama": MANY_NODES[:4]}), *(node_fact(n) for n in MANY_NODES[4:])])
+    world.see(lost("s19", 0), lost("s19", 10))
+    world.see(*(lost(n, 700 + i) for i, n in enumerate(MANY_NODES[:5])))
+    world.pass_to(900)
+    assert (world.only().fault_at, world.only().root.key) == (at(700), f"storage/{OST}")
+
+
+def test_tasks_that_hang_with_a_storage_belong_to_it_also_where_others_hung_before() -> None:
+    world = World([*cluster({"llama": MANY_NODES[:4]}), *(node_fact(n) for n in MANY_NODES[4:])])
+    world.see(hung("s19", 0), hung("s19", 900), hung("s19", 1020), hung("s19", 1140))
+    world.see(*(lost(n, 890 + i) for i, n in enumerate(MANY_NODES)))
+    world.pass_to(1500, step=5)
+    assert [i.family for i in world.incidents()] == ["storage_fault"]
