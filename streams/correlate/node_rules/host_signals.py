@@ -65,7 +65,9 @@ def _faults(
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
     for session in incarnations.sessions(root, families()[family].domain, lasting, names):
-        until = min(held[s.id] for s in session.sightings)
+        # What every host has now and then does not let what must last be told before it has.
+        firm = [s for s in session.sightings if _counts_alone((s,))]
+        until = min(held[s.id] for s in firm or session.sightings)
         # What was over before it would have been told is no incident then either.
         counts = _counts_alone(s for s in distinct(session.sightings) if s.id not in brief)
         yield replace(_hypothesis(root, family, session, ready), brief_until=until, alone=counts)

@@ -25,7 +25,7 @@ from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import SharedGroup
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 POWER, GONE = IncidentFamily.POWER_COOLING, IncidentFamily.NODE_DOWN
@@ -50,6 +50,7 @@ class PartPolicy(Strict):
 
     power: _Enough
     sudden: _Enough
+    unfelt_s: float
     blaming: int
     covers: float
     all: float
@@ -59,6 +60,11 @@ class PartPolicy(Strict):
     not_dark: frozenset[str]
     trouble: Mapping[str, str]
     takes: frozenset[str]
+
+    @property
+    def unfelt(self) -> timedelta:
+        """How long a part must tell of heat while none of its nodes is in trouble."""
+        return timedelta(seconds=self.unfelt_s)
 
     def size(self, part: Part, known: int) -> tuple[int, int, Part]:
         """For choosing between parts: the smaller first, of equal ones the kind that people look at first."""
@@ -357,6 +363,9 @@ def _fault(
     gone = sorted({t.node for t in mine if t.hypothesis.family == GONE})
     needed = sorted(h.ready_at for h in found)[min(len(found), part_policy().sudden.nodes) - 1]
     needed = min([needed, *(h.ready_at for h in spoken)])
+    # A pump that stops and starts again harms nobody: heat must last while the part's nodes are well.
+    hot = bool(spoken) and all(s.kind == SignalKind.NODE_THERMAL for h in spoken for s in h.causes)
+    alone = min(h.ready_at for h in spoken) + part_policy().unfelt if hot and not nodes else None
     facts: dict[str, Attribute] = {"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)}
     guess = any(part.kind in t.guessed for t in mine)
     if guess:
@@ -368,6 +377,8 @@ def _fault(
         **session.times(*(h.last_at for h in found)),
         certainty=Certainty.LIKELY,
         ready_at=needed,
+        brief_until=alone,
+        was_brief=alone is not None and session.cleared_at is not None and session.cleared_at < alone,
         rule="shared by a part",
         why=_why(root, mine, nodes, gone, known, guess=guess),
         causes=tuple({s.id: s for h in (*spoken, *found) for s in h.causes[:2]}.values()),

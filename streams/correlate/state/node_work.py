@@ -33,6 +33,7 @@ HABIT = "nodes"
 
 class _Back(Strict):
     floor_s: int
+    by_hand_s: int
     factor: float
     share: float
     kept: int
@@ -152,7 +153,7 @@ def expected_away(row: NodeRow, gone_at: datetime, usual: timedelta) -> Expectat
     if work.ends == "held" or (work.by == _SOMEBODY and gone_at > work.since + usual):
         # A person takes it off. A node that was closed long before it went is not being rebooted: it is parked.
         return Expectation(work.says, None) if work.until is None else None
-    until = max(gone_at, work.since) + usual
+    until = max(gone_at, work.since) + _given(work, usual)
     return Expectation(f"{work.says} and it is expected back by {until:%H:%M} UTC", until)
 
 
@@ -161,9 +162,14 @@ def is_back_in_time(row: NodeRow, gone_at: datetime, back_at: datetime, usual: t
     work = work_at(row, gone_at)
     if work is None:
         return False
-    if work.ends != "held" and back_at <= max(gone_at, work.since) + usual:
+    if work.ends != "held" and back_at <= max(gone_at, work.since) + _given(work, usual):
         return True
     return work.since <= gone_at and (work.until is None or back_at <= work.until)
+
+
+def _given(work: Work, usual: timedelta) -> timedelta:
+    """How long a node may be away for that work, where such work takes `usual`."""
+    return max(usual, timedelta(seconds=work_policy().back.by_hand_s)) if work.by == _SOMEBODY else usual
 
 
 def usual_time(habit: WorkHabitRow | None, before: datetime) -> timedelta:

@@ -243,6 +243,17 @@ def test_what_was_corrected_or_only_confirms_opens_nothing(name: str) -> None:
     assert world.incidents() == []
 
 
+def test_a_supply_that_blinks_is_not_told_because_a_fan_was_slow_before() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(sign("node.thermal", "n1", 0, "fan", severity=WARNING))
+    world.pass_to(700, step=10)
+    world.see(sign("node.power", "n1", 700, "psu", severity=Severity.ERROR))
+    world.pass_to(710)
+    world.see(sign("node.power", "n1", 710, "psu", severity=Severity.ERROR, cleared=True))
+    world.pass_to(1200, step=10)
+    assert world.revisions == []
+
+
 OFF = xid("n1", 79, 10, index=2)
 JOINED: dict[str, tuple[list[Signal], str, str]] = {
     "a GPU off the bus and all switches that lose its links": (

@@ -79,7 +79,7 @@ def test_eight_nodes_of_a_wave_at_once_are_no_outage_either() -> None:
 def test_a_node_of_a_wave_that_does_not_come_back_is_told_when_it_is_overdue() -> None:
     world = World(cluster({"llama": FOUR}, spare=WAVE[:4]))
     for i, node in enumerate(WAVE[:4]):
-        reboot(world, node, 600.0 * i, back=None if i == 1 else 300)
+        reboot(world, node, 600.0 * i, back=None if i == 1 else 300, mark=work())
     world.pass_to(660 + HOUR - 30, step=30)
     assert told(world) == []
     world.pass_to(660 + HOUR + 30, step=10)
@@ -91,13 +91,23 @@ def test_a_node_of_a_wave_that_does_not_come_back_is_told_when_it_is_overdue() -
     assert world.only().state is IncidentState.RESOLVED
 
 
+def test_nodes_that_a_person_closed_may_be_away_for_hours() -> None:
+    world = World(cluster({"llama": FOUR}, spare=WAVE[:6]))
+    for i, node in enumerate(WAVE[:6]):
+        reboot(world, node, 100.0 * i, back=None)
+    world.pass_to(3.9 * HOUR, step=60)
+    assert told(world) == []
+    world.pass_to(4.5 * HOUR, step=60)
+    assert {i.root.node for i in world.incidents()} == set(WAVE[:6])
+
+
 def test_a_site_where_such_work_takes_long_is_given_longer() -> None:
     world = World(cluster({"llama": FOUR}, spare=WAVE[:6]))
     for i, node in enumerate(WAVE[:5]):
-        reboot(world, node, 3 * HOUR * i, back=50 * 60)
+        reboot(world, node, 3 * HOUR * i, back=50 * 60, mark=work())
     world.restart()
     start = 15 * HOUR
-    reboot(world, WAVE[5], start, back=None)
+    reboot(world, WAVE[5], start, back=None, mark=work())
     world.pass_to(start + 70 * 60, step=60)
     assert told(world) == []
     world.pass_to(start + 80 * 60, step=60)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, IncidentState
-from streams.model.signal import Severity, Signal
+from streams.model.signal import Severity, Signal, SignalState
 from tests.streams.correlate.world import (
     World,
     at,
@@ -311,6 +312,25 @@ def test_a_pdu_that_no_node_is_known_to_hang_on_is_told_under_its_own_name() -> 
 def test_a_pdu_and_a_node_of_another_feed_are_two() -> None:
     world = told([PDU, not_ready(NAMES[0], 10)], 300, World(named_feeds()))
     assert {i.root.key for i in world.incidents()} == {"part/power-feed/pdu-b", "node/n00"}
+
+
+@pytest.mark.parametrize(("lasts", "sick", "told_at"), [
+    (600, False, None), (None, False, 960), (600, True, 120)
+])  # fmt: skip
+def test_heat_that_a_part_tells_of_itself_must_last_or_be_felt(
+    lasts: float | None, sick: bool, told_at: float | None
+) -> None:
+    hot = sign("node.thermal", "pdu-b", 0, "cooling", alert="CoolantFlowLow", severity=Severity.CRITICAL)
+    world = World(named_feeds())
+    world.see(hot, *(went(FEED[:4], 30) if sick else []))
+    first = None
+    for now in range(10, 1500, 10):
+        world.pass_to(now)
+        if lasts == now:
+            world.see(replace(hot, state=SignalState.CLEARED, occurred_at=at(now), observed_at=at(now)))
+        if first is None and any(i.root.part for i in world.incidents()):
+            first = now
+    assert (first is None) if told_at is None else (first is not None and first <= told_at)
 
 
 @pytest.mark.parametrize("late", [False, True])
