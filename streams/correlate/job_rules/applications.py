@@ -77,6 +77,17 @@ class Burst:
         """Whether only the kernel spoke: a code, or a process that it killed; of what the job ran nothing says that it failed."""
         return not self.is_shared and all(s.kind in _KERNELS for s in self.sightings)
 
+    def began(self, near: timedelta) -> datetime:
+        """When it began to fail: codes from longer before what failed than `near` are a program's daily business."""
+        first = min((s.at for s in self.failures), default=self.start)
+        return next(s.at for s in self.sightings if s.at >= first - near)
+
+    @property
+    def is_faint(self) -> bool:
+        """Whether it is no more than a code on one node and what that leaves: a program's daily business, if it goes on."""
+        killed = any(s.kind == SignalKind.NODE_MEMORY for s in self.failures)
+        return not (self.is_shared or self.speaks_for_itself or killed)
+
     @property
     def tries(self) -> int:
         """How often it failed: what a program's processes say of one failure lies close together."""
@@ -92,11 +103,6 @@ class Burst:
         return (
             not self.is_shared and all(s.kind not in _KERNELS for s in self.failures) and bool(self.failures)
         )
-
-    @property
-    def may_be_got_over(self) -> bool:
-        """Whether it is no matter when the job's next try goes on: what one program did to itself, by its own word or a code."""
-        return self.is_plain or (self.is_mute and all(s.kind == SignalKind.GPU_XID for s in self.sightings))
 
     @property
     def certainty(self) -> Certainty:

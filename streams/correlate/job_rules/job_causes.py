@@ -7,6 +7,7 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
+from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
@@ -64,8 +65,8 @@ def application_root(
         names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
         facts |= {name: value for name, value in names.items() if value}
     comes_back = follows_gpu or sum(crash.tries for crash in crashes) >= policy().own_failures.times
-    judged = burst.may_be_got_over and not comes_back
-    retry, patience = _retries(evidence, crashes, config) if judged else ("", None)
+    tried = burst.is_plain or burst.is_faint
+    retry, patience = _retries(evidence, crashes, config) if tried and not comes_back else ("", None)
     ready_at, cleared_at = _ready_at(crashes, evidence, config), recovered(evidence, burst.end, config)
     if cleared_at is not None and cleared_at <= ready_at and tries_to_start(burst, evidence, config):
         return None  # it has found its GPUs since
@@ -75,7 +76,7 @@ def application_root(
         family=IncidentFamily.APPLICATION,
         incarnation=count,
         certainty=certainty,
-        fault_at=burst.start,
+        fault_at=burst.began(config.episode_gap),
         last_at=burst.end,
         ready_at=ready_at,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
@@ -102,7 +103,7 @@ def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) ->
 
 
 def _retries(
-    evidence: JobEvidence, crashes: Sequence[Burst], config: Config
+    evidence: JobEvidence, crashes: Sequence[Burst | Episode], config: Config
 ) -> tuple[Retry, datetime | None]:
     """How the job got over its failures, and until when it may still get over one. What was told of one stays told."""
     ends = [_patience_ends(evidence, crash, config) for crash in crashes]
@@ -113,7 +114,7 @@ def _retries(
     return ("waits", min(waiting)) if waiting else ("over", None)
 
 
-def _retry(evidence: JobEvidence, burst: Burst, until: datetime, config: Config) -> Retry:
+def _retry(evidence: JobEvidence, burst: Burst | Episode, until: datetime, config: Config) -> Retry:
     """How the job went on after its program failed: by its progress, where it tells of any, else by pods that stand again.
 
     All by the times of what happened: what was told when the patience (`until`) ended stays an incident that ends.
@@ -127,13 +128,13 @@ def _retry(evidence: JobEvidence, burst: Burst, until: datetime, config: Config)
     return "" if any(burst.start < end <= until for end in evidence.ended) else "waits"
 
 
-def _patience_ends(evidence: JobEvidence, burst: Burst, config: Config) -> datetime:
+def _patience_ends(evidence: JobEvidence, burst: Burst | Episode, config: Config) -> datetime:
     """Until when the job may still be tried again, or be on its way since it was."""
     retry = policy().own_failures.retry
     return burst.end + (retry if _anew(evidence, burst, config) else config.restart_settle)
 
 
-def _anew(evidence: JobEvidence, burst: Burst, config: Config) -> list[Placement]:
+def _anew(evidence: JobEvidence, burst: Burst | Episode, config: Config) -> list[Placement]:
     until = burst.end + config.restart_settle
     return [p for p in evidence.placements if burst.start < p.start <= until]
 
@@ -177,6 +178,11 @@ def hang_root(
     facts, there = culprit_facts(finding, episode), placed_at(evidence.placements, episode.start, config)
     if (host := suspected_host(finding, there)) is not None:
         facts |= {FIRST_HOST: host, FIRST_NODES: circumstances(there)}
+    retry: Retry = ""
+    patience: datetime | None = None
+    if only_deaths(episode.reports) and count < policy().own_failures.times:
+        # That a process ended is a program's daily business while its controller tries again and that helps.
+        retry, patience = _retries(evidence, [episode], config)
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,
@@ -188,6 +194,8 @@ def hang_root(
         ready_at=ready_at,
         rule=finding.rule,
         why=finding.why,
+        retry=retry,
+        brief_until=patience,
         cleared_at=recovered(evidence, episode.end, None),
         causes=tuple(episode.lines),
         symptoms=tuple(teardown),

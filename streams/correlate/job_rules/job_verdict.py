@@ -488,14 +488,14 @@ def _did_no_harm(burst: Burst, evidence: JobEvidence, hangs: Sequence[Episode], 
     ended = [p for p in evidence.placements if p.end is not None and since <= p.end <= until]
     if any(p.succeeded and p.node in burst.nodes for p in ended):
         return True
+    if any(hang.start - config.before <= burst.start <= hang.reported_at + config.together for hang in hangs):
+        return (
+            False  # also where containers start again in the same pods, and the job goes on within the minute
+        )
     moved = any(burst.end + config.together < at <= until for at in evidence.moved)
     if moved and not any(burst.start < p.start <= until for p in evidence.placements):
         return True
-    if burst.failures or any(p.succeeded is not True for p in ended):
-        return False
-    return not any(
-        hang.start - config.before <= burst.start <= hang.reported_at + config.together for hang in hangs
-    )
+    return not burst.failures and all(p.succeeded is True for p in ended)
 
 
 def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:

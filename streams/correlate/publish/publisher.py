@@ -102,6 +102,8 @@ class Publisher:
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
                     continue
+                if h.id not in self._state.documents and _is_old_news(h, now, self._config):
+                    continue
                 if h.id not in self._state.documents and _may_be_brief(h, claims.get(h.id, {}), now):
                     wakes += [(at, place) for at in (h.brief_until, h.sure_at) if at is not None and at > now]
                     continue
@@ -396,6 +398,17 @@ def _is_incident(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> boo
 def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
     """Whether a job suffers: codes of its kernels alone, which jobs leave all day, say no such thing."""
     return any(s.kind != SignalKind.GPU_XID for found in claims.values() for s in found)
+
+
+def _is_old_news(h: Hypothesis, now: datetime, config: Config) -> bool:
+    """Whether a job's own failure was known for so long without being an incident that only forgetting makes it one.
+
+    The signs of progress that it went on after are thinned out, and what explained it is forgotten.
+    """
+    if h.place.kind is not PlaceKind.JOB or not h.causes:
+        return False
+    known = max([h.ready_at, *(s.seen_at for s in h.causes), *([h.brief_until] if h.brief_until else [])])
+    return now - known > config.retention
 
 
 def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:

@@ -18,7 +18,10 @@ from tests.streams.correlate.world import (
     not_ready,
     pause,
     pods,
+    progress,
+    sign,
     timeouts,
+    xid,
 )
 
 
@@ -169,3 +172,53 @@ def test_a_likely_cause_on_one_node_gives_way_to_proof_that_all_wait_for_another
         ("pfc_storm", "n1"),
         ("silent_node", "n3"),
     }
+
+
+def restarted(world: World, again: float, goes_on: float | None, until: float) -> None:
+    """The job's pods end; its controller makes new ones, and they report progress, or not."""
+    world.end("llama", FOUR, 14)
+    world.pass_to(again, step=10)
+    for pod in pods("llama", FOUR, since=again, attempt=2):
+        world.tell(pod)
+    if goes_on is not None:
+        world.pass_to(goes_on, step=10)
+        world.see(progress("llama", goes_on, 2))
+    world.pass_to(until, step=10)
+
+
+CLOSED = [closed(0, 1, 10), closed(2, 1, 10.5), closed(3, 1, 12)]
+FAINT: dict[str, list[Signal]] = {
+    "a code on one node, and peers": [xid("n2", 31, 9), *CLOSED],
+    "a code on one node": [xid("n2", 13, 9)],
+}
+
+
+@pytest.mark.parametrize("name", FAINT)
+@pytest.mark.parametrize(("goes_on", "told"), [(400, False), (None, True)], ids=["it helps", "it does not"])
+def test_a_process_that_ended_is_no_incident_where_its_job_is_tried_again_and_goes_on(
+    name: str, goes_on: float | None, told: bool
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(progress("llama", -100, 1), *FAINT[name])
+    restarted(world, 60, goes_on, 1500)
+    assert bool(world.revisions) is told
+
+
+def test_what_only_forgetting_would_make_an_incident_is_none() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 13, 9))
+    for seconds in range(30, 9000, 30):
+        world.pass_to(seconds)
+        world.see(progress("llama", seconds, seconds))
+    assert world.revisions == []
+
+
+def test_a_process_that_the_kernel_killed_is_told_also_where_its_job_goes_on_in_the_same_pods() -> None:
+    world = World(cluster({"llama": FOUR}))
+    killed = sign("node.memory", "n2", 9, "oom", process="pt_main_thread", pod_uid="llama-1-1")
+    world.see(progress("llama", -100, 1), xid("n2", 13, -180), killed, *CLOSED)
+    world.pass_to(70)
+    world.see(progress("llama", 70, 2))
+    world.pass_to(400, step=10)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.fault_at) == ("application", job("llama"), at(9))
