@@ -12,24 +12,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from streams.config.yaml_tables import LOADER, Strict
 from streams.inventory.hostlists import hosts
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
 
+Name = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+"""A name, which YAML reads as a number where it is one: ports of InfiniBand switches are."""
+
 
 class _End(Strict):
     """The far end of a cable."""
 
-    node: str | None = None
-    nic: str | None = None
-    switch: str | None = None
-    port: str | None = None
+    node: Name | None = None
+    nic: Name | None = None
+    switch: Name | None = None
+    port: Name | None = None
 
     @model_validator(mode="after")
     def _one_end(self) -> _End:
@@ -42,10 +45,10 @@ class _End(Strict):
 class NodePosition(Strict):
     """Location of a node. `rails` names the leaf of each NIC, where a node's NICs are connected to different ones."""
 
-    leaf: str | None = None
-    rack: str | None = None
-    nvlink_domain: str | None = None
-    rails: dict[str, str] = Field(default_factory=dict)
+    leaf: Name | None = None
+    rack: Name | None = None
+    nvlink_domain: Name | None = None
+    rails: dict[str, Name] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

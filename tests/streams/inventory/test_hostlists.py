@@ -59,3 +59,14 @@ def test_a_cabling_file_may_name_nodes_by_a_host_list() -> None:
         "gpu-09": "leaf-01",
         "gpu-03": None,
     }
+
+
+def test_numbers_are_names_where_a_site_calls_ports_and_racks_so() -> None:
+    read = read_topology(
+        "c1", "ib-1:\n  33: {switch: ib-9, port: 1}\n  1: {node: n1}\nnodes:\n  n1: {rack: 12}\n", NOW
+    )
+    assert [(x.port, x.peer_switch, x.peer_port, x.node) for x in read.links] == [
+        ("33", "ib-9", "1", None),
+        ("1", None, None, "n1"),
+    ]
+    assert read.places["n1"].rack == "12"
