@@ -81,7 +81,9 @@ def application_root(
         ready_at=ready_at,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
-        alone=not burst.is_plain or comes_back or _is_dear(evidence, burst, there),
+        alone=not (burst.is_plain or _is_small(burst, there))
+        or comes_back
+        or _is_dear(evidence, burst, there),
         retry=retry,
         brief_until=patience,
         cleared_at=cleared_at,
@@ -92,6 +94,12 @@ def application_root(
             rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
         ),
     )
+
+
+def _is_small(burst: Burst, there: Sequence[Placement]) -> bool:
+    """Whether the kernel killed a process of one pod with some of a node's GPUs: whoever started that reads it in its status."""
+    killed = any(s.kind == SignalKind.NODE_MEMORY for s in burst.failures)
+    return killed and len(there) == 1 and there[0].gpus < policy().own_failures.gpus_a_node
 
 
 def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) -> bool:

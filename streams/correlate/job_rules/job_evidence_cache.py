@@ -117,9 +117,9 @@ class JobEvidenceCache:
         if uid := seen.text("pod_uid"):
             there = self._placements.on_node(node, seen.at, seen.at)
             return any(p.job.key == job and p.uid == uid for p in there)
-        if not self._is_alone(job, node, seen.at, seen.at):
-            return False
         there = self._placements.on_node(node, seen.at, seen.at)
+        if not self._is_alone(job, node, seen.at, seen.at) or not any(p.gpus for p in there):
+            return False  # beside a launcher that holds no GPU stands whatever else needs none
         ends = [p.end for p in there if p.end is not None and p.succeeded is False]
         return any(-self._slack <= at - seen.at <= _FELT_WITHIN for at in (*told, *ends))
 

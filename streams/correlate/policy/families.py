@@ -267,6 +267,8 @@ class Families(Strict):
             return "symptom"
         if self.family_of(sighting) == IncidentFamily.APPLICATION:
             return "application"
+        if sighting.text("severity").lower().startswith("non"):
+            return "context"  # recorded by the driver as not fatal: when it was, the recovery that it asks for says so
         return "context" if sighting.text("action") in self.actions.context else "cause"
 
     def family_of(self, sighting: Sighting) -> str:

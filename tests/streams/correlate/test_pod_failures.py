@@ -623,3 +623,11 @@ def test_a_process_that_died_is_no_hang_when_all_peers_say_so_and_the_job_runs_a
             world.tell(pod)
     world.pass_to(1500, step=10)
     assert [i.family for i in world.incidents()] == ([] if again is not None else ["hang"])
+
+
+def test_what_the_kernel_kills_beside_a_launcher_without_a_gpu_is_not_its_jobs() -> None:
+    launcher = replace(pods("llama", ["cpu-1"])[0], gpus=0, ranks=None, rank=None)
+    world = World([*cluster({}, spare=["cpu-1"]), launcher])
+    world.see(failed("llama", 0, -5, exitcode="1"), sign("node.memory", "cpu-1", 0, "oom", process="java"))
+    world.pass_to(900, step=10)
+    assert not [i for i in world.incidents() if "killed a process" in i.reason]
