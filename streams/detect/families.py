@@ -21,6 +21,7 @@ from streams.detect.matching.multiline import Ibstat, RootCause
 from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.metrics import MetricRules
 from streams.detect.metrics.dcgm_gauges import DcgmXid
+from streams.detect.metrics.first_values import FirstBadValues
 from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import NcclRanks
 from streams.detect.off_bus import OffBus
@@ -132,7 +133,7 @@ def last_resorts() -> tuple[LineFamily, ...]:
 @cache
 def sample_families() -> tuple[SampleFamily, ...]:
     """Families of samples."""
-    return (DcgmXid(), PauseCounters(), MetricRules())
+    return (DcgmXid(), PauseCounters(), MetricRules(), FirstBadValues())
 
 
 @cache

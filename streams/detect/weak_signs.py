@@ -129,8 +129,9 @@ class WeakSigns:
         message = line.text[line.start : line.start + MAX_MESSAGE]
         if line.source == "kernel" or _OF_THE_KERNEL.search(line.text) is not None:
             return
-        named = line.source and line.source not in _NO_PROGRAM
-        begin = f"{line.source}: " if named else line.text[: line.start]
+        header = line.text[: line.start]
+        named = line.source and line.source not in _NO_PROGRAM and not header.startswith("[20")
+        begin = f"{line.source}: " if named else header
         begin = begin[-_MAX_HEADER:]
         text = f"{begin}{_MARK}{message}"
         for number in self._openers.found_in(text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.streams.detect.lines import signals
+from tests.streams.detect.lines import firm, signals
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 KERNEL = [
@@ -103,7 +103,7 @@ def test_two_ranks_glued_into_one_line_keep_their_ranks() -> None:
     ],
 )
 def test_a_quoted_line_raises_nothing(around: str, message: str) -> None:
-    assert not signals(around.format(message))
+    assert not firm(signals(around.format(message)))
 
 
 def test_every_prefix_of_a_line_is_read_or_left_but_never_misread() -> None:

@@ -53,3 +53,25 @@ def test_a_table_of_nodes_speaks_of_the_nodes_it_names() -> None:
 def test_what_people_write_is_no_sign() -> None:
     assert not signals("we saw that the worker group died with exit code 9 and asked why")
     assert not signals("what does 'GPU 3: FAULTY' mean?")
+
+
+def test_the_first_value_of_a_series_that_must_be_zero_is_a_sign_once() -> None:
+    scrape = 'DCGM_FI_DEV_ROW_REMAP_FAILURE{{gpu="3",Hostname="gpu-7"}} {}'
+    assert not told((scrape.format(0), timedelta()))
+    (sign,) = told(*((scrape.format(1), timedelta(seconds=second)) for second in (0, 15)))[:1]
+    assert (sign.kind, sign.severity, sign.entity.node) == (SignalKind.UNKNOWN, Severity.INFO, "gpu-7")
+    again = [
+        one
+        for one in told(*((scrape.format(1), timedelta(seconds=second)) for second in (0, 15, 30)))
+        if one.kind == SignalKind.UNKNOWN
+    ]
+    assert len(again) == 1
+
+
+def test_a_verdict_in_json_of_any_schema_is_about_the_machine_it_names() -> None:
+    (sign,) = signals(
+        '{"check": "quark", "verdict": "degraded", "details": {"hostname": "gpu-7", "left": 6}}'
+    )
+    assert (sign.kind, sign.entity.node) == (SignalKind.UNKNOWN, "gpu-7")
+    assert not signals('{"check": "quark", "verdict": "degraded", "team": "web"}')
+    assert not signals('{"state": "failed", "host": "gpu-7", "log": "a line of a program"}')
