@@ -14,7 +14,9 @@ from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.ingest import timestamps
+from streams.ingest.fields import fields
 from streams.ingest.logs import text
+from streams.ingest.logs.flat_record import text_of
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _MAX_DEPTH = 5
@@ -45,7 +47,7 @@ _SEPARATORS = str.maketrans("", "", "_-. :/")
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the notice to `into`; False for any other document."""
+    """Add the notice to `into`; False for any other document, and for one with a text, which is read as well."""
     if not SHEET.not_notices.isdisjoint(record):
         return False
     leaves = list(_leaves(record, 0))[:_MAX_LEAVES]
@@ -58,7 +60,7 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     node = next((plain[name] for name in SHEET.nodes if _is_host(plain.get(name))), None)
     line = f"{SOURCE}: {said}"
     text.read(line, context, into, at=_time(plain), node=node or context.node, source=SOURCE)
-    return True
+    return text_of(fields(record)) is None
 
 
 def _plain(name: str) -> str:

@@ -75,3 +75,15 @@ def test_a_verdict_in_json_of_any_schema_is_about_the_machine_it_names() -> None
     assert (sign.kind, sign.entity.node) == (SignalKind.UNKNOWN, "gpu-7")
     assert not signals('{"check": "quark", "verdict": "degraded", "team": "web"}')
     assert not signals('{"state": "failed", "host": "gpu-7", "log": "a line of a program"}')
+
+
+def test_a_notice_with_a_text_is_read_as_a_line_too() -> None:
+    said = '{"host": "gpu-7", "state": "critical", "message": "NVRM: Xid (PCI:0000:3b:00): 79, gone"}'
+    assert {signal.kind for signal in signals(said)} >= {SignalKind.GPU_XID}
+
+
+def test_a_condition_with_its_node_beside_it_is_the_nodes() -> None:
+    inner = '{"type": "GPUMissing", "status": "True", "reason": "Quark", "message": "6 of 8"}'
+    (signal,) = signals(f'{{"kind": "Node", "name": "gpu-7", "condition": {inner}}}')
+    assert (signal.kind, signal.entity.node) == (SignalKind.GPU_DRIVER, "gpu-7")
+    assert not signals(f'{{"kind": "Node", "name": "gpu-7", "condition": {inner.replace("True", "False")}}}')
