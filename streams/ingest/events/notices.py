@@ -30,6 +30,8 @@ class Notices(Strict):
 
     states: Mapping[str, frozenset[str]]
     """By names (a row's key is a list of them, with blanks between): values that are bad."""
+    severities: Mapping[str, frozenset[str]]
+    """The same, of documents without a text: a line of a log has a severity too."""
     machines: frozenset[str]
     """Names of fields that say which machine it is."""
     nodes: tuple[str, ...]
@@ -43,6 +45,7 @@ class Notices(Strict):
 SHEET = load_table(Path(__file__).with_name("notices.yaml"), Notices)
 HINTS = tuple(hint.encode() for hint in SHEET.hints)
 _BAD = {name: values for names, values in SHEET.states.items() for name in names.split()}
+_SEVERE = {name: values for names, values in SHEET.severities.items() for name in names.split()}
 _SEPARATORS = str.maketrans("", "", "_-. :/")
 
 
@@ -52,7 +55,9 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         return False
     leaves = list(_leaves(record, 0))[:_MAX_LEAVES]
     plain = {_plain(name.rpartition(".")[2]): value for name, value in leaves[::-1]}
-    if not any(value.lower() in _BAD.get(name, ()) for name, value in plain.items()):
+    bare = text_of(fields(record)) is None
+    bad = {**_BAD, **_SEVERE} if bare else _BAD
+    if not any(value.lower() in bad.get(name, ()) for name, value in plain.items()):
         return False
     if SHEET.machines.isdisjoint(_plain(part) for name, _ in leaves for part in name.split(".")):
         return False
@@ -60,7 +65,7 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     node = next((plain[name] for name in SHEET.nodes if _is_host(plain.get(name))), None)
     line = f"{SOURCE}: {said}"
     text.read(line, context, into, at=_time(plain), node=node or context.node, source=SOURCE)
-    return text_of(fields(record)) is None
+    return bare
 
 
 def _plain(name: str) -> str:

@@ -87,3 +87,9 @@ def test_a_condition_with_its_node_beside_it_is_the_nodes() -> None:
     (signal,) = signals(f'{{"kind": "Node", "name": "gpu-7", "condition": {inner}}}')
     assert (signal.kind, signal.entity.node) == (SignalKind.GPU_DRIVER, "gpu-7")
     assert not signals(f'{{"kind": "Node", "name": "gpu-7", "condition": {inner.replace("True", "False")}}}')
+
+
+def test_a_severity_counts_only_without_a_text() -> None:
+    (sign,) = signals('{"type": "QuarkDry", "severity": "MAJOR", "params": {"hostname": "gpu-7"}}')
+    assert (sign.kind, sign.entity.node) == (SignalKind.UNKNOWN, "gpu-7")
+    assert not signals('{"severity": "critical", "hostname": "gpu-7", "message": "the quark is well"}')
