@@ -335,7 +335,8 @@ def _belongs(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnation
     if closed is not None and m.at > closed + config.linger:
         return False
     if m.nic in group.nics:
-        return group.lasts or group.over_at is None or m.at <= group.over_at + config.link_quiet
+        quiet = config.link_again if len(group.events) >= config.flaps else config.link_quiet
+        return group.lasts or group.over_at is None or m.at <= group.over_at + quiet
     return _together(first, m, group.kinds, config)
 
 

@@ -553,6 +553,7 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
                 ready_at=ready_at,
                 rule="waits too long" if blocker.waits else "platform in the way",
                 why=f"{evidence.job}: {says}, and nothing that happened to it before explains that",
+                alone=not blocker.is_routine(len(placed_at(evidence.placements, blocker.start, config))),
                 cleared_at=over_at,
                 causes=blocker.sightings,
                 jobs=(evidence.job,),

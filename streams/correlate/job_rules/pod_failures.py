@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, latest_end, order
 from streams.correlate.state.placement import Placement
 from streams.model.kinds import IncidentFamily
@@ -61,6 +62,12 @@ class PlatformBlocker:
     def may_follow(self) -> bool:
         """Whether a node that was lost, or that is not well, may be all that is behind it."""
         return all((rule := families().rule(s)) is not None and rule.follows for s in self.sightings)
+
+    def is_routine(self, pods: int) -> bool:
+        """Whether a job of so many pods was evicted, and not again and again: the controller of a single pod makes another."""
+        evicted = [s.entity.pod for s in self.sightings if s.text("subtype") == "evicted"]
+        all_ = len(evicted) == len(self.sightings)
+        return all_ and pods <= 1 and len(set(evicted)) < policy().own_failures.times
 
     @property
     def says(self) -> str:

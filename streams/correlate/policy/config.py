@@ -66,6 +66,8 @@ class Config:
     shipped half a minute late."""
     link_quiet: timedelta = timedelta(minutes=10)
     """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
+    link_again: timedelta = timedelta(hours=1)
+    """The same for a link that has flapped: a dirty connector is well for half an hour, and no new fault after it."""
     connection_loss: timedelta = timedelta(seconds=45)
     """A connection over a lost link is given up within this (NCCL, RETRY_EXC after 0.5 to 30 s by its version, and the skew);
     an error line may come later where NCCL_IB_TIMEOUT is raised, a collective that began later has another reason."""

@@ -615,3 +615,16 @@ def test_a_link_that_flapped_and_stays_down_is_hard_when_it_is_told_again() -> N
         world.see(nic("n1", "mlx5_2", 20.0 * i + 8, cleared=True))
     world.see(nic("n1", "mlx5_2", 100), nic("n1", "mlx5_2", 140))
     assert world.only().facts["hard"] is True
+
+
+@pytest.mark.parametrize(("downs", "incidents"), [(4, 1), (1, 2)])
+def test_a_link_that_flapped_is_the_same_fault_for_an_hour(downs: int, incidents: int) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for start in (0, 2400):
+        for i in range(downs):
+            world.see(
+                nic("n2", "mlx5_1", start + 60 * i), *([] if i else [nccl_error("llama", 9, start + 5)])
+            )
+            world.see(nic("n2", "mlx5_1", start + 60 * i + 30, cleared=True))
+        world.pass_to(start + 2300, step=20)
+    assert len([i for i in world.incidents() if i.root.nic]) == incidents

@@ -631,3 +631,21 @@ def test_what_the_kernel_kills_beside_a_launcher_without_a_gpu_is_not_its_jobs()
     world.see(failed("llama", 0, -5, exitcode="1"), sign("node.memory", "cpu-1", 0, "oom", process="java"))
     world.pass_to(900, step=10)
     assert not [i for i in world.incidents() if "killed a process" in i.reason]
+
+
+@pytest.mark.parametrize(("nodes", "times", "told"), [(FOUR[:1], 1, 0), (FOUR[:1], 3, 1), (FOUR, 1, 1)])
+def test_an_eviction_is_told_where_it_stops_others_or_comes_back(
+    nodes: list[str], times: int, told: int
+) -> None:
+    world = World([*cluster({}, spare=FOUR), *pods("llama", nodes)])
+    for attempt in range(1, times + 1):
+        pod = pods("llama", nodes[:1], since=60 * attempt, attempt=attempt)[0]
+        if attempt > 1:
+            world.tell(pod)
+        evicted = failed("llama", 0, 60 * attempt + 20, "evicted", resource="ephemeral-storage")
+        entity = replace(evicted.entity, pod=replace(evicted.entity.pod, uid=pod.uid))  # type: ignore[type-var]
+        world.see(replace(evicted, entity=entity))
+        world.tell(replace(pod, phase="Failed", ended_at=at(60 * attempt + 20)))
+        world.pass_to(60 * attempt + 40)
+    world.pass_to(600, step=10)
+    assert [i.family for i in world.incidents()] == ["platform_fault"] * told
