@@ -19,6 +19,7 @@ from streams.correlate.job_rules.rank_assignment import where_failures_stand
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.job_progress import moves_of
 from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
@@ -137,7 +138,7 @@ class JobCauses(CauseSource):
             started=self._evidence_cache.started(placements, failed),
             ran_at=row.ran_at,
             stopped=row.stops,
-            own_closed=self._own_closed(key) if failed or codes else {},
+            own_closed=self._own_closed(key) if failed or codes or reports else {},
             firsts=self._firsts({p.node for p in placements}),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
@@ -149,7 +150,9 @@ class JobCauses(CauseSource):
         root, domain = Entity(self._cluster, job=job_ref(key)), families()[IncidentFamily.APPLICATION].domain
         base = self._incarnations.base(root, domain)
         first = base.count if base else 0
-        numbers = range(first + 1, first + 1 + _MAX_OWN)
+        hangs = self._incarnations.base(root, families()[IncidentFamily.HANG].domain)
+        mismatches = MISMATCHES_FROM + (hangs.count if hangs else 0)
+        numbers = [n + i for n in (first, mismatches) for i in range(1, 1 + _MAX_OWN)]
         return {n: at for n in numbers if (at := self._incarnations.closing(root, domain, n)) is not None}
 
     def _firsts(self, nodes: set[str]) -> dict[str, tuple[PastFault, ...]]:

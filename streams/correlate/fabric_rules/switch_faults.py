@@ -156,6 +156,9 @@ def _lost(
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
     if root.switch is None:
         wait = max(wait, config.link_settle)
+    # Between switches there are other ways: one that restarts without harm to a host or a job is its operators' business.
+    spine = root.switch is not None and not hosts and not voters
+    alone = session.start + config.spine_alone if spine and all(f.names_neighbour for f in faults) else None
     facts: dict[str, Attribute] = {
         "source": str(root) if root.kind != "cluster" else "the fabric",
         "hosts": tuple(hosts[:64]),
@@ -169,6 +172,8 @@ def _lost(
         **session.times(),
         certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
         ready_at=min(s.seen_at for s in session.sightings) + wait,
+        brief_until=alone,
+        was_brief=alone is not None and session.cleared_at is not None and session.cleared_at < alone,
         rule="many links of one switch",
         lag=config.scrape,
         stops=families()[FAMILY].stops,

@@ -22,6 +22,9 @@ from streams.model.kinds import SignalKind
 _MAX_CLEARED = 6
 
 
+MISMATCH = "mismatched collective"
+
+
 @dataclass(frozen=True, slots=True)
 class HangFinding:
     """The result for one hang. `node` is None when no single node can be named."""
@@ -144,9 +147,9 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
 def _judged(case: _Case, ballot: Vote) -> HangFinding:
     """The rules, strongest first."""
     if (why := mismatch(case.groups.values())) is not None:
-        return HangFinding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+        return HangFinding(None, Certainty.LIKELY, MISMATCH, why, mismatch=True)
     if (why := _program_says(case)) is not None:
-        return HangFinding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+        return HangFinding(None, Certainty.LIKELY, MISMATCH, why, mismatch=True)
     behind = _behind(case)
     if behind is not None:
         near = {case.nodes_of.get(rank) for rank in behind.ranks}

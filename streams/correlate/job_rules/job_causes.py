@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.connection_votes import only_deaths
-from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.culprit import MISMATCH, HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
@@ -81,9 +82,8 @@ def application_root(
         ready_at=ready_at,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
-        alone=not (burst.is_plain or _is_small(burst, there))
-        or comes_back
-        or _is_dear(evidence, burst, there),
+        # Nobody waits for a job of one pod that ended.
+        alone=comes_back or _is_dear(evidence, burst, there) or not (burst.is_plain or len(there) == 1),
         retry=retry,
         brief_until=patience,
         cleared_at=cleared_at,
@@ -94,12 +94,6 @@ def application_root(
             rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
         ),
     )
-
-
-def _is_small(burst: Burst, there: Sequence[Placement]) -> bool:
-    """Whether the kernel killed a process of one pod with some of a node's GPUs: whoever started that reads it in its status."""
-    killed = any(s.kind == SignalKind.NODE_MEMORY for s in burst.failures)
-    return killed and len(there) == 1 and there[0].gpus < policy().own_failures.gpus_a_node
 
 
 def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) -> bool:
@@ -211,6 +205,37 @@ def hang_root(
         facts=facts,
         candidates=candidates,
     )
+
+
+_AGAIN = "; it failed so "
+
+
+def one_mismatch(found: Sequence[Hypothesis], evidence: JobEvidence, config: Config) -> list[Hypothesis]:
+    """These roots, mismatches of a program that is tried again as one with a count, until a run or a person closes it."""
+    kept: list[Hypothesis] = []
+    at: int | None = None
+    for h in found:
+        if h.rule != MISMATCH:
+            kept.append(h)
+            continue
+        first = kept[at] if at is not None else None
+        closed = evidence.own_closed.get(first.incarnation) if first is not None else None
+        over = closed is not None and h.fault_at > closed + config.linger
+        if at is None or first is None or over or h.fault_at > first.last_at + config.stale:
+            at = len(kept)
+            kept.append(h)
+            continue
+        times = int(str(first.facts.get("crashes", 1))) + 1
+        kept[at] = replace(
+            first,
+            last_at=h.last_at,
+            cleared_at=h.cleared_at,
+            why=f"{first.why.partition(_AGAIN)[0]}{_AGAIN}{times} times",
+            causes=(*first.causes, *h.causes),
+            symptoms=(*first.symptoms, *h.symptoms),
+            facts={**first.facts, "crashes": times},
+        )
+    return kept
 
 
 def culprit_facts(finding: HangFinding, episode: Episode) -> dict[str, Attribute]:

@@ -36,7 +36,12 @@ from streams.correlate.job_rules.first_failures import (
     first_host,
     suspected_host,
 )
-from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
+from streams.correlate.job_rules.job_causes import (
+    application_root,
+    hang_root,
+    one_mismatch,
+    rejections,
+)
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_assignment import (
@@ -155,6 +160,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.claim(cause.id, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
             continue
         _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
+    verdict.hypotheses = one_mismatch(verdict.hypotheses, evidence, config)
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict

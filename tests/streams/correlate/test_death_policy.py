@@ -222,3 +222,23 @@ def test_a_process_that_the_kernel_killed_is_told_also_where_its_job_goes_on_in_
     world.pass_to(400, step=10)
     incident = world.only()
     assert (incident.family, incident.root.job, incident.fault_at) == ("application", job("llama"), at(9))
+
+
+def test_a_mismatch_that_comes_back_with_every_try_is_one_incident() -> None:
+    world = World(cluster({"llama": FOUR}))
+    for attempt in (1, 2, 3):
+        begin = 1800.0 * attempt
+        world.pass_to(begin, step=20)
+        for pod in pods("llama", FOUR, since=begin, attempt=attempt):
+            world.tell(pod)
+        world.pass_to(begin + 300, step=20)
+        world.see(progress("llama", begin + 300, 10 * attempt))
+        world.pass_to(begin + 1000, step=20)
+        world.see(*timeouts("llama", range(16), begin + 1000, waited=600, op="ALLGATHER", seq=50 + attempt))
+        world.see(
+            *timeouts("llama", range(16, 32), begin + 1000, waited=600, op="ALLREDUCE", seq=50 + attempt)
+        )
+        world.end("llama", FOUR, begin + 1010)
+    world.pass_to(8000, step=20)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.facts["crashes"]) == ("application", job("llama"), 3)

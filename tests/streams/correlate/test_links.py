@@ -524,7 +524,18 @@ def test_a_rank_that_hangs_far_later_is_not_the_uplinks_fault() -> None:
 def test_uplinks_of_many_leaves_to_one_spine_are_the_spine() -> None:
     cables = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
     world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=cables)
+    assert world.incidents() == []
+    world.pass_to(1230, step=10)
     assert (world.only().family, world.only().root.key) == ("fabric_fault", "switch/spine-1")
+
+
+def test_a_spine_that_restarts_without_harm_is_no_incident() -> None:
+    cables = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
+    world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=cables)
+    world.pass_to(900, step=10)
+    world.see(*(port(f"leaf-{i}", "Ethernet120", 900 + i, cleared=True) for i in range(6)))
+    world.pass_to(2000, step=10)
+    assert world.revisions == []
 
 
 STORIES: dict[str, tuple[list[Fact], list[Signal]]] = {

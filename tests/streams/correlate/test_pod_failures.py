@@ -649,3 +649,17 @@ def test_an_eviction_is_told_where_it_stops_others_or_comes_back(
         world.pass_to(60 * attempt + 40)
     world.pass_to(600, step=10)
     assert [i.family for i in world.incidents()] == ["platform_fault"] * told
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, 0), (2, 1)])
+def test_a_process_of_a_job_of_one_pod_that_was_killed_for_memory_is_its_owners_business(
+    count: int, told: int
+) -> None:
+    nodes = FOUR[:count]
+    world = World([*cluster({}, spare=FOUR), *pods("llama", nodes)])
+    killed = sign("node.memory", "n1", 0, "oom", process="python", pod_uid="llama-0-1")
+    world.see(killed)
+    for pod in all_ended("llama", nodes, 4):
+        world.tell(pod)
+    world.pass_to(900, step=10)
+    assert [i.family for i in world.incidents()] == ["application"] * told
