@@ -80,7 +80,7 @@ class Config:
     ports_a_host: int = 8
     """As many ports of one switch whose other ends are not known may all be one host's: hosts are counted, never ports."""
     spine_alone: timedelta = timedelta(minutes=20)
-    """A switch that only other switches miss is told when it lasts so long, or a job suffers: restarting one takes a quarter hour."""
+    """A switch that only other switches miss is told when it lasts so long, or a job suffers: a restart takes a quarter hour."""
     somewhere_neighbours: int = 5
     """The same where the hosts' switch is unknown: then only links that stay down count, for in a large cluster some
     link bounces every minute."""
