@@ -106,11 +106,19 @@ class SharedCauses(CauseSource):
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
         seen = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
-        reports = storage_reports(seen, hypotheses) if seen else StorageReports()
+        reports = storage_reports(seen, hypotheses, self._serves(node, row)) if seen else StorageReports()
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
         if self._stored_by != self._topology.nodes_known() and self._storage.of(STORAGE):
             touched.add(STORAGE)
         return touched | self._put_absences(node, row, gone_alone)
+
+    def _serves(self, node: str, row: NodeRow) -> frozenset[str] | None:
+        """What a storage that this host serves is called; None for a host that is no node of a cluster whose nodes are known."""
+        if row.fact is not None:
+            return frozenset({node, *row.fact.addresses, *row.fact.aliases})
+        # Without an inventory a node of Slurm looks the same as long as no job stood on it.
+        outside = self._topology.nodes_known() > 0 and not self._placements.nodes_of_slurm
+        return None if outside else frozenset()
 
     def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
         absences = tuple(

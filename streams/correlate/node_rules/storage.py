@@ -60,10 +60,18 @@ class StorageReports:
 
     outages: tuple[Outage, ...] = ()
     hung: tuple[Hypothesis, ...] = ()
+    disks: tuple[Hypothesis, ...] = ()
+    """Faults of its own disks, where it may be what serves a storage."""
+    names: frozenset[str] | None = None
+    """What a storage that it serves is called; None for a host that is no node of the cluster, and may serve any."""
 
 
-def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> StorageReports:
-    """The evidence about storage in a node's sightings and hypotheses."""
+def storage_reports(
+    seen: Iterable[Sighting],
+    hypotheses: Sequence[Hypothesis],
+    names: frozenset[str] | None = frozenset(),
+) -> StorageReports:
+    """The evidence about storage in a node's sightings and hypotheses. `names` are those of `StorageReports`."""
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
     for s in seen:
@@ -79,7 +87,9 @@ def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) 
         for i in firing_intervals(streams[key])
         if i.end is None or i.end - i.start >= min(lasts[key], families().shared.storage.brief)
     )
-    return StorageReports(outages, tuple(h for h in hypotheses if _only_hangs(h)))
+    hung = tuple(h for h in hypotheses if _only_hangs(h))
+    disks = tuple(h for h in hypotheses if _is_of_disks(h)) if names is None or names else ()
+    return StorageReports(outages, hung, disks, names if disks else None)
 
 
 def storage_faults(
@@ -112,8 +122,27 @@ def storage_faults(
             loose.append((node, hung))
         else:
             taken[at][hung.id] = node
+    for fault, parts in zip(found, taken, strict=True):
+        parts |= _servers(fault.hypothesis, evidence, known, within)
     found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
     return found + _unnamed(cluster, loose, known, within, incarnations)
+
+
+def _servers(
+    storage: Hypothesis, evidence: Iterable[tuple[str, StorageReports]], known: int, within: timedelta
+) -> dict[str, str]:
+    """The faults of disks that are why a storage is gone, each with its host: that which serves it told of them just before."""
+    if storage.root.storage is None or len(storage.nodes) < families().shared.storage.enough(known):
+        return {}
+    called = {storage.root.storage, *storage.fact_texts("storage")}
+    return {
+        h.id: node
+        for node, reports in evidence
+        for h in reports.disks
+        if node not in storage.nodes
+        and (reports.names is None or reports.names & called)
+        and storage.fault_at - within <= h.fault_at <= storage.fault_at + families().shared.storage.together
+    }
 
 
 def _by_target(evidence: Iterable[tuple[str, StorageReports]]) -> list[list[tuple[str, Outage]]]:
@@ -183,6 +212,10 @@ def _system(s: Sighting) -> str:
 
 def _target(s: Sighting) -> str:
     return storage_system(s) or s.text("subtype")
+
+
+def _is_of_disks(h: Hypothesis) -> bool:
+    return h.family == IncidentFamily.HOST_FAULT and any(s.kind == SignalKind.NODE_STORAGE for s in h.causes)
 
 
 def _only_hangs(h: Hypothesis) -> bool:

@@ -329,3 +329,27 @@ def test_tasks_that_hang_with_a_storage_belong_to_it_also_where_others_hung_befo
     world.see(*(lost(n, 890 + i) for i, n in enumerate(MANY_NODES)))
     world.pass_to(1500, step=5)
     assert [i.family for i in world.incidents()] == ["storage_fault"]
+
+
+@pytest.mark.parametrize(("server", "told"), [
+    ("attic", {"storage/10.3.0.9"}),
+    ("s19", {"storage/10.3.0.9"}),
+    ("s18", {"storage/10.3.0.9", "node/s18"}),
+])  # fmt: skip
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_disk_of_what_serves_a_storage_is_part_of_its_fault(
+    server: str, told: set[str], backwards: bool
+) -> None:
+    nodes = [node_fact(n) for n in MANY_NODES[4:19]]
+    world = World(
+        [*cluster({"llama": MANY_NODES[:4]}), *nodes, node_fact("s19", addresses=("10.3.0.9", "fe80::9"))]
+    )
+    disk = sign("node.storage", server, 0, "disk_failed", severity=CRITICAL)
+    lines = [
+        disk,
+        *(sign("node.storage", n, 60 + i, "nfs", server="10.3.0.9") for i, n in enumerate(MANY_NODES[:9])),
+    ]
+    for line in reversed(lines) if backwards else lines:
+        world.see(line)
+    world.pass_to(400, step=5)
+    assert {i.root.key for i in world.incidents()} == told
