@@ -131,7 +131,7 @@ def storage_faults(
 def _servers(
     storage: Hypothesis, evidence: Iterable[tuple[str, StorageReports]], known: int, within: timedelta
 ) -> dict[str, str]:
-    """The faults of disks that are why a storage is gone, each with its host: that which serves it told of them just before."""
+    """The faults of disks that are why a storage is gone, each with its host: from minutes before it was lost."""
     if storage.root.storage is None or len(storage.nodes) < families().shared.storage.enough(known):
         return {}
     called = {storage.root.storage, *storage.fact_texts("storage")}
@@ -141,7 +141,8 @@ def _servers(
         for h in reports.disks
         if node not in storage.nodes
         and (reports.names is None or reports.names & called)
-        and storage.fault_at - within <= h.fault_at <= storage.fault_at + families().shared.storage.together
+        and storage.fault_at - within <= h.fault_at
+        and (storage.cleared_at is None or h.fault_at <= storage.cleared_at)
     }
 
 
