@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -53,6 +54,10 @@ class Report(NamedTuple):
         )
 
 
+_CONTROLLER = re.compile(r"(?<=\w)[-.](?:bmc|ipmi|ilo|idrac|drac|xcc|irmc|cimc)\d?(?=\.|$)", re.IGNORECASE)
+"""What sites append to a node's name for its management controller."""
+
+
 def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     node = finding.node
     of_another = finding.job is not None or (isinstance(observation, LogLine) and finding.pod is not None)
@@ -62,6 +67,8 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
         )  # a controller's line about a job or pod is not from the node where that runs
     if finding.on_switch:
         return Entity(cluster, switch=node, port=finding.port)
+    if node is not None and finding.kind.startswith("node."):
+        node = _CONTROLLER.sub("", node, count=1)
     # A pod that relays the kernel's log or the control plane's Events is not the faulty entity.
     of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
     return Entity(

@@ -46,6 +46,11 @@ _SLURM_OUTPUT = re.compile(
 )
 """`slurm-48873.out` (sbatch, --output), or a name of the site's own with the number in it, in a directory of Slurm's."""
 
+_JOB_OUTPUT = re.compile(
+    r"/[^/]{1,128}[-_.](?!20[2-9]\d[01]\d[0-3]\d\.)(\d{4,10}(?:_\d{1,7})?)\.(?:out|err)$", re.ASCII
+)
+"""`pretrain-48873.out` (sbatch, `--output %x-%j.out`); a date is no number of a job."""
+
 _KERNEL_FACILITIES = frozenset({"kern", "kernel", "0"})
 _KMSG = frozenset({"priority", "sequence", "sec"})
 _NOT_A_HOST = re.compile(r"[\s\"'{}<>]")
@@ -137,7 +142,12 @@ class Fields(dict[str, Any]):
                 return PodRef(SLURM, match[1])
         for name in NAMES.paths:
             path = self.get(name)
-            if isinstance(path, str) and "slurm" in path and (match := _SLURM_OUTPUT.search(path[-1024:])):
+            if not isinstance(path, str) or not path.endswith((".out", ".err", ".log", ".txt")):
+                continue
+            match = _SLURM_OUTPUT.search(path[-1024:]) if "slurm" in path else None
+            if match is None and not path.startswith("/var/"):
+                match = _JOB_OUTPUT.search(path[-1024:])
+            if match is not None:
                 return PodRef(SLURM, match[1])
         return None
 
