@@ -34,6 +34,7 @@ from streams.ingest import (
     RecordContext,
     compression,
     json_documents,
+    levels,
     line_reassembly,
     open_record,
     open_unfinished,
@@ -250,7 +251,10 @@ class Detector:
     def _of_line(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The findings of one line; the last resorts come last, and only where there is nothing else."""
         found = False
-        for number in self._concerned.found_in(line.text):
+        concerned = self._concerned.found_in(line.text)
+        if line.level is not None and line.level <= levels.ERROR:
+            concerned = (*concerned, len(self._lines) - 1)  # an error by its shipper's word, not by its own
+        for number in dict.fromkeys(concerned):
             if found and number >= self._first_resorts:
                 return
             for finding in self._lines[number].read(line, stream):

@@ -18,6 +18,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import load_sheet, read_fields, sheet_names
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.matching.re2_patterns import Pattern, PatternSet
+from streams.ingest import levels
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
@@ -40,7 +41,8 @@ class KernelAuthor(Strict):
 class Program(Strict):
     """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`).
 
-    With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host.
+    With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host; with
+    `words` its lines are errors by their words, for it writes no level. Only messages with what `needs` matches count.
     """
 
     author: str
@@ -51,6 +53,8 @@ class Program(Strict):
     on_switch: bool = False
     states: bool = False
     itself: bool = False
+    words: bool = False
+    needs: str | None = None
 
 
 class Shape(Strict):
@@ -69,10 +73,12 @@ Author = KernelAuthor | Program | Shape
 
 
 class ErrorWords(Strict):
-    """How an author says that a line is an error."""
+    """How an author says that a line is an error: by words, by the level that programs print, by a state that was left."""
 
-    kernel: str
+    words: str
     programs: str
+    warnings: str
+    harmless: str
     states: str
 
 
@@ -91,6 +97,7 @@ class UnknownSheet(Strict):
     shapes: tuple[Shape, ...]
     error: ErrorWords
     quiet: str
+    settled: str
     places: tuple[str, ...]
     integers: tuple[str, ...]
     each_s: float = Field(gt=0)
@@ -115,10 +122,14 @@ class UnknownErrors:
         self._shapes = [(re2_patterns.compile(one.opens), one) for one in table.shapes]
         self._programs = {name: one for one in table.programs for name in one.names}
         self._containers = {name: one for one in table.programs for name in one.containers}
-        self._kernel_error = re2_patterns.compile(table.error.kernel)
+        self._needs = {one.author: re2_patterns.compile(one.needs) for one in table.programs if one.needs}
+        self._words = re2_patterns.compile(table.error.words)
         self._program_error = re2_patterns.compile(table.error.programs)
+        self._warning = re2_patterns.compile(table.error.warnings)
+        self._harmless = re2_patterns.compile(table.error.harmless)
         self._left_state = re2_patterns.compile(table.error.states)
         self._quiet = re2_patterns.compile(table.quiet)
+        self._settled = re2_patterns.compile(table.settled)
         self._places = [re2_patterns.compile(pattern) for pattern in table.places]
         self._each_ms = round(table.each_s * 1000)
         self.hints = tuple(hint.encode() for hint in table.hints)
@@ -126,8 +137,11 @@ class UnknownErrors:
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
         message = line.text[line.start : line.start + MAX_MESSAGE]
-        found = self._author(line, message)
-        if found is None or self._quiet.search(message):
+        level = _level(line)
+        found = self._author(line, message, level)
+        # What its author calls an error is one unless it is over; words alone may also speak of what was tried or averted.
+        by_level = level is not None and level <= levels.ERROR
+        if found is None or (self._settled if by_level else self._quiet).search(message):
             return
         author, begin = found
         by_kernel = isinstance(author, KernelAuthor)
@@ -136,35 +150,56 @@ class UnknownErrors:
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
         if not place and not isinstance(author, KernelAuthor) and author.on_switch:
             place = {"switch": line.node or ""}  # it speaks of itself
-        if not place and not isinstance(author, KernelAuthor) and author.itself and line.node:
+        if not place and (isinstance(author, KernelAuthor) or author.itself) and line.node:
             place = {"node": line.node}
         if not place or self._told_lately(author.author, place, line, stream):
             return
         yield _finding(author, place, line)
 
-    def _author(self, line: LogLine, message: str) -> tuple[Author, int] | None:
+    def _author(self, line: LogLine, message: str, level: int | None) -> tuple[Author, int] | None:
         """Whose error the line is, and where it begins; None for any other line."""
-        container, hashed, _ = line.source.partition("#")
-        if hashed:
-            switch = self._containers.get(container.rstrip("0123456789"))
-            is_error = _SWITCH_ERROR.search(line.text[: line.start]) is not None
-            return (switch, line.start) if switch is not None and is_error else None
         named = _NAMED.match(message) if not line.source else None
-        program = self._programs.get(named["program"] if named is not None else line.source)
-        program = program or self._programs.get(line.container or "")
+        program = self._program(line, named["program"] if named is not None else line.source)
         if program is not None:
-            is_error = self._program_error.search(message) is not None
-            is_error = is_error or (program.states and self._left_state.search(message) is not None)
-            return (program, line.start) if is_error else None
+            needs = self._needs.get(program.author)
+            if needs is not None and needs.search(message) is None:
+                return None
+            return (program, line.start) if self._is_error(program, message, level) else None
         for opens, shape in self._shapes:
             if shape.bare and line.source:
                 continue
             opened = opens.search(line.text)
             if opened is not None and opened.start() <= line.start + _SHAPE_WITHIN:
                 return shape, opened.start()
-        if line.source not in ("kernel", "") or not self._kernel_error.search(message):
+        if line.source not in ("kernel", ""):
             return None
-        return next(((one, line.start) for opens, one in self._kernel if opens.match(message)), None)
+        by_level = line.source == "kernel" and level is not None and level <= levels.ERROR
+        if not by_level and not self._words.search(message):
+            return None
+        driver = next((one for opens, one in self._kernel if opens.match(message)), None)
+        return (driver or _KERNEL, line.start) if driver is not None or by_level else None
+
+    def _program(self, line: LogLine, name: str) -> Program | None:
+        """The daemon that wrote the line, by its own name or its container's."""
+        container, hashed, _ = name.partition("#")
+        if hashed:
+            return self._containers.get(container.rstrip("0123456789"))
+        plain = name.rpartition("/")[2].removesuffix(".service")
+        return self._programs.get(plain) or self._programs.get(line.container or "")
+
+    def _is_error(self, program: Program, message: str, level: int | None) -> bool:
+        """True where the daemon's own level says so, its words do, or a part left its good state."""
+        if program.states and self._left_state.search(message) is not None:
+            return True
+        if self._program_error.search(message) is not None:
+            return True
+        begin = message[:_LEVEL_WITHIN]
+        if self._harmless.search(begin) is not None:
+            return False
+        if level is not None and level <= levels.ERROR:
+            return True
+        warns = program.words or level == levels.WARNING or self._warning.search(begin) is not None
+        return warns and self._words.search(message) is not None
 
     def _told_lately(
         self, author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream
@@ -243,7 +278,16 @@ def _openers() -> tuple[tuple[PatternSet, tuple[Pattern | None, ...]], ...]:
     return tuple(found)
 
 
+def _level(line: LogLine) -> int | None:
+    """How severe the line is: by its own header, else by its shipper, which knows no level of what a pod prints."""
+    level = levels.of_header(line.text[: line.start])
+    return line.level if level is None and line.pod is None else level
+
+
+_KERNEL = KernelAuthor(author="kernel", opens="")
+"""The author of an error of the kernel that begins with none of the drivers' names."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
+_LEVEL_WITHIN = 96
+"""How far into its message a program prints its level."""
 _SHAPE_WITHIN = 160
 """How far into a line's message a shape may begin: behind a rank's or a launcher's prefix."""
-_SWITCH_ERROR = re2_patterns.compile(r"\b(?:ERR|ERROR|CRIT|ALERT|EMERG) ")

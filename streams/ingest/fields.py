@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.ingest import timestamps
+from streams.ingest import levels, timestamps
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.records import Origin
 from streams.model.entity import SLURM, PodRef
@@ -113,7 +113,8 @@ class Fields(dict[str, Any]):
         if node is None and (node := self.text(NAMES.writers)) is not None:
             sure = True
         source = "container" if pod is not None else self._source()
-        return Origin(at, node or self.text(NAMES.hosts), pod, container, source, certain, sure)
+        level = levels.of_fields(self)
+        return Origin(at, node or self.text(NAMES.hosts), pod, container, source, certain, sure, level)
 
     def _at(self) -> tuple[datetime | None, bool]:
         for name in NAMES.times:

@@ -26,7 +26,8 @@ Unfinished = MutableMapping[Row, Row]
 class Origin(NamedTuple):
     """Where and when a text was written, as far as its shipper says. Unknown parts are None or empty.
 
-    `certain` is true when the zone of `at` is known; `sure` when `node` is the writer and cannot be a host the text is about.
+    `certain` is true when the zone of `at` is known; `sure` when `node` is the writer and cannot be a host the text is about;
+    `level` counts as syslog does (`levels.py`).
     """
 
     at: datetime | None = None
@@ -36,6 +37,7 @@ class Origin(NamedTuple):
     source: str = ""
     certain: bool = False
     sure: bool = False
+    level: int | None = None
 
 
 UNKNOWN = Origin()
@@ -60,7 +62,8 @@ def merged(inner: Origin, outer: Origin) -> Origin:
     if inner.at is not None and (at is None or inner.certain or abs(at - inner.at) <= TRUST):
         at, certain = inner.at, inner.certain
     pod, container = outer.pod or inner.pod, outer.container or inner.container
-    return Origin(at, node, pod, container, outer.source or inner.source, certain, sure)
+    level = outer.level if inner.level is None else inner.level
+    return Origin(at, node, pod, container, outer.source or inner.source, certain, sure, level)
 
 
 class Interest(Protocol):

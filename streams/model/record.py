@@ -48,6 +48,8 @@ class LogLine(NamedTuple):
     """Where the message begins in `text`, after timestamp, host and program name."""
     relayed: bool = False
     """Whether a pod printed it for another host, `node`."""
+    level: int | None = None
+    """How severe its shipper says it is, as syslog counts: 3 is an error, 4 a warning. A header in `text` may say more."""
 
     @property
     def message(self) -> str:

@@ -92,7 +92,9 @@ def read(
         if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
             writer = quotation.SOURCE if quoting else source or found.tag
             sure = found.host is not None
-            wrapper = Origin(when, host, pod, origin.container, writer, found.certain, sure)
+            wrapper = Origin(
+                when, host, pod, origin.container, writer, found.certain, sure, origin.level
+            )
             into.nested.append((raw[cookie.end() :], context.within(wrapper)))
             continue
         by_kernel = found.kernel and source != quotation.SOURCE
@@ -106,6 +108,7 @@ def read(
             source=quotation.SOURCE if quoting and source != "kernel" else writer,
             start=found.start,
             relayed=relayed,
+            level=origin.level,
         )
         if into.nested:
             into.nested.append((line, context))  # keeps the order: what precedes it is not opened yet

@@ -63,7 +63,9 @@ def _read_logs(resource: JsonObject, context: RecordContext, into: Opened) -> No
             at = at or _at(one, "observedTimeUnixNano", "observed_time_unix_nano")
             severity = _first(one, "severityText", "severity_text")
             known = {**place, **_attributes(one)}
-            otlp_records.read_log(known, value_of(one.get("body")), at, str(severity or ""), context, into)
+            number = _first(one, "severityNumber", "severity_number")
+            body = value_of(one.get("body"))
+            otlp_records.read_log(known, body, at, str(severity or ""), number, context, into)
 
 
 def _read_metrics(resource: JsonObject, context: RecordContext, into: Opened) -> None:

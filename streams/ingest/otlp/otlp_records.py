@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from streams.ingest import levels
 from streams.ingest.events import event_exporter
 from streams.ingest.fields import fields, is_chat_record
 from streams.ingest.logs import flat_record, quotation
@@ -33,9 +34,18 @@ _WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
 
 
 def read_log(
-    known: Attributes, body: object, at: datetime | None, severity: str, context: RecordContext, into: Opened
+    known: Attributes,
+    body: object,
+    at: datetime | None,
+    severity: str,
+    number: object,
+    context: RecordContext,
+    into: Opened,
 ) -> None:
-    """Add the content of a log record to `into`; `known` are the attributes of resource and record."""
+    """Add the content of a log record to `into`; `known` are the attributes of resource and record.
+
+    `severity` is the record's text, `number` its severity number (0 or None where it has none).
+    """
     if isinstance(known.get("k8s.event.reason"), str):
         event_exporter.read(_event(known, body, at, severity), context, into)
         return
@@ -43,6 +53,11 @@ def read_log(
     if body is None or body == "":
         body = flat_record.text_of(named)
     origin = named.origin()._replace(at=at, certain=at is not None)
+    level = levels.of_number(number)
+    if level is None:
+        level = levels.of_value(severity)
+    if level is not None:
+        origin = origin._replace(level=level)
     if is_chat_record(known):
         origin = origin._replace(source=quotation.SOURCE)
     within = context.within(merged(origin, context.origin))

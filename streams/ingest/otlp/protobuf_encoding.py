@@ -30,7 +30,9 @@ def read_logs(value: bytes, context: RecordContext, into: Opened) -> None:
                 record = records[index]
                 at = timestamps.at_nanos(record.time_unix_nano or record.observed_time_unix_nano)
                 known = {**place, **_pairs(record.attributes)}
-                otlp_records.read_log(known, value_of(record.body), at, record.severity_text, context, into)
+                body, severity = value_of(record.body), record.severity_text
+                number = int(record.severity_number)
+                otlp_records.read_log(known, body, at, severity, number, context, into)
 
 
 def read_metrics(value: bytes, context: RecordContext, into: Opened) -> None:
