@@ -34,7 +34,6 @@ from streams.ingest import (
     RecordContext,
     compression,
     json_documents,
-    levels,
     line_reassembly,
     open_record,
     open_unfinished,
@@ -85,6 +84,7 @@ class Detector:
         self._rule_states: defaultdict[tuple[str, int], RuleState] = defaultdict(RuleState)
         lines = (*line_families(), *last_resorts())
         self._first_resorts = len(line_families())
+        self._last_resorts = last_resorts()
         self._cables = Cables()
         self._samples = sample_families()
         self._events = event_families()
@@ -252,14 +252,16 @@ class Detector:
         """The findings of one line; the last resorts come last, and only where there is nothing else."""
         found = False
         concerned = self._concerned.found_in(line.text)
-        if line.level is not None and line.level <= levels.ERROR:
-            concerned = (*concerned, len(self._lines) - 1)  # an error by its shipper's word, not by its own
-        for number in dict.fromkeys(concerned):
-            if found and number >= self._first_resorts:
-                return
+        for number in concerned:
+            if number >= self._first_resorts:
+                break
             for finding in self._lines[number].read(line, stream):
                 found = True
                 yield finding
+        if not found:
+            for number, last in enumerate(self._last_resorts, self._first_resorts):
+                if number in concerned or last.concerns(line):
+                    yield from last.read(line, stream)
 
     def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
         """The families with a hint in the metric's name."""

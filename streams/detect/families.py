@@ -56,6 +56,14 @@ class LineFamily(Family, Protocol):
         ...
 
 
+class LastResort(LineFamily, Protocol):
+    """Reads lines in which no other family found anything."""
+
+    def concerns(self, line: LogLine) -> bool:
+        """True for a line that must be read although its text matches no hint: for its program or its shipper's level."""
+        ...
+
+
 class SampleFamily(Family, Protocol):
     """Reads samples of metrics."""
 
@@ -125,7 +133,7 @@ def line_families() -> tuple[LineFamily, ...]:
 
 
 @cache
-def last_resorts() -> tuple[LineFamily, ...]:
+def last_resorts() -> tuple[LastResort, ...]:
     """Families that read only lines in which no other found anything."""
     return (UnknownErrors(), WeakSigns())
 

@@ -30,12 +30,19 @@ MAX_MESSAGE = 1024
 
 
 class KernelAuthor(Strict):
-    """A driver or subsystem. `opens` is RE2 of what its messages begin with."""
+    """A driver or subsystem. `opens` is RE2 of what its messages begin with.
+
+    One that is `loud` logs everything as an error, so its words count; one that is `tagged` counts only where the header names the kernel.
+    With `itself` it may name no place but its own host.
+    """
 
     author: str
     opens: str
     by_gpu: bool = False
     by_nic: bool = False
+    loud: bool = False
+    tagged: bool = False
+    itself: bool = False
 
 
 class Program(Strict):
@@ -134,6 +141,11 @@ class UnknownErrors:
         self._each_ms = round(table.each_s * 1000)
         self.hints = tuple(hint.encode() for hint in table.hints)
 
+    def concerns(self, line: LogLine) -> bool:
+        """True for a line that may be such an error by what is known besides its text."""
+        by_level = line.level is not None and line.level <= levels.ERROR
+        return by_level or (bool(line.source) and self._program(line, line.source) is not None)
+
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
         message = line.text[line.start : line.start + MAX_MESSAGE]
@@ -145,13 +157,15 @@ class UnknownErrors:
             return
         author, begin = found
         by_kernel = isinstance(author, KernelAuthor)
-        if not reported(line, begin, by_kernel=by_kernel) or _is_known(line.text):
+        if not reported(line, begin, by_kernel=by_kernel):
+            return
+        if not isinstance(author, Program) and _is_known(line.text):
             return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
-        if not place and not isinstance(author, KernelAuthor) and author.on_switch:
+        if not place and not by_kernel and author.on_switch:
             place = {"switch": line.node or ""}  # it speaks of itself
-        if not place and (isinstance(author, KernelAuthor) or author.itself) and line.node:
-            place = {"node": line.node}
+        if not place and author.itself and (line.node or line.source):
+            place = {"node": line.node or line.source}
         if not place or self._told_lately(author.author, place, line, stream):
             return
         yield _finding(author, place, line)
@@ -173,11 +187,14 @@ class UnknownErrors:
                 return shape, opened.start()
         if line.source not in ("kernel", ""):
             return None
-        by_level = line.source == "kernel" and level is not None and level <= levels.ERROR
-        if not by_level and not self._words.search(message):
+        tagged = line.source == "kernel"
+        by_level = tagged and level is not None and level <= levels.ERROR
+        by_words = self._words.search(message) is not None
+        if not by_level and not by_words:
             return None
-        driver = next((one for opens, one in self._kernel if opens.match(message)), None)
-        return (driver or _KERNEL, line.start) if driver is not None or by_level else None
+        drivers = (one for opens, one in self._kernel if (tagged or not one.tagged) and opens.match(message))
+        driver = next(drivers, _KERNEL if by_level else None)
+        return (driver, line.start) if driver is not None and (by_words or not driver.loud) else None
 
     def _program(self, line: LogLine, name: str) -> Program | None:
         """The daemon that wrote the line, by its own name or its container's."""
@@ -185,7 +202,11 @@ class UnknownErrors:
         if hashed:
             return self._containers.get(container.rstrip("0123456789"))
         plain = name.rpartition("/")[2].removesuffix(".service")
-        return self._programs.get(plain) or self._programs.get(line.container or "")
+        kind = plain.partition("-")[0].rstrip(
+            "0123456789"
+        )  # `cdu-3` is a device that writes no name but its own
+        known = self._programs.get(plain) or self._programs.get(line.container or "")
+        return known or (self._programs.get(kind) if plain[-1:].isdigit() else None)
 
     def _is_error(self, program: Program, message: str, level: int | None) -> bool:
         """True where the daemon's own level says so, its words do, or a part left its good state."""
@@ -198,6 +219,8 @@ class UnknownErrors:
             return False
         if level is not None and level <= levels.ERROR:
             return True
+        if level is not None and level >= levels.INFO:
+            return False
         warns = program.words or level == levels.WARNING or self._warning.search(begin) is not None
         return warns and self._words.search(message) is not None
 
@@ -284,7 +307,7 @@ def _level(line: LogLine) -> int | None:
     return line.level if level is None and line.pod is None else level
 
 
-_KERNEL = KernelAuthor(author="kernel", opens="")
+_KERNEL = KernelAuthor(author="kernel", opens="", itself=True)
 """The author of an error of the kernel that begins with none of the drivers' names."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
 _LEVEL_WITHIN = 96

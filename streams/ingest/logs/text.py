@@ -92,9 +92,7 @@ def read(
         if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
             writer = quotation.SOURCE if quoting else source or found.tag
             sure = found.host is not None
-            wrapper = Origin(
-                when, host, pod, origin.container, writer, found.certain, sure, origin.level
-            )
+            wrapper = Origin(when, host, pod, origin.container, writer, found.certain, sure, origin.level)
             into.nested.append((raw[cookie.end() :], context.within(wrapper)))
             continue
         by_kernel = found.kernel and source != quotation.SOURCE
