@@ -19,6 +19,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match, Pattern
+from streams.detect.unknown_errors import told_lately
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
@@ -46,6 +47,10 @@ class SelSheet(Strict):
     """`catalog/sel.yaml`."""
 
     programs: tuple[str, ...]
+    forwarded: tuple[str, ...]
+    harmless: str
+    grave: str
+    wrong: str
     rules: tuple[SelRule, ...]
     well: str
     samples: tuple[SelSample, ...]
@@ -61,7 +66,7 @@ def sheet() -> SelSheet:
 _DATE = r"(?:\d\d/\d\d/(?:\d{4}|\d\d)|[A-Z][a-z]{2}-\d\d-\d{4}|Pre-Init|PostInit)"
 _CLOCK = r"(?:\d\d:\d\d:\d\d(?: ?[AP]M)?(?: [A-Z]{3,4})?|\d{1,12})"
 _ROW = re2_patterns.compile(
-    r"(?:\b(?:SEL|sel)(?: [Rr]ecord| [Ee]ntry)?:? {0,3})?\b[0-9a-fA-F]{1,5}"
+    r"(?:\b(?:SEL|sel|OEM)(?: [Rr]ecord| [Ee]ntry)?:? {0,3}|\bID ?= ?)?\b[0-9a-fA-F]{1,5}"
     rf"(?:\s{{0,6}}\|\s{{0,3}}{_DATE}\s{{0,8}}\|\s{{0,3}}{_CLOCK}\s{{0,3}}\||,{_DATE},{_CLOCK},)"
     r"(?P<rest>[^\n]{4,400})"
 )
@@ -72,16 +77,21 @@ _READING = re2_patterns.compile(
     r"(?i)reading (?P<reading>-?[\d.]{1,12})[^\d\n]{1,24}threshold (?P<threshold>-?[\d.]{1,12})"
 )
 _DIMM = re2_patterns.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
-_FORWARDED = re2_patterns.compile(
-    r"#ILO \d{1,2}: |^iLO ?\d{0,2} (?P<node>[\w.-]{1,253}): \d\d/\d\d/\d{4} \d\d:\d\d:\d\d [A-Z][a-z]{1,15} |"
-    r"\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
+_SEL = re2_patterns.compile(
+    r"(?:\b(?:SEL|sel)\b[\w #.-]{0,40}:? {1,3})?"
+    r"(?P<rest>[A-Z][\w#/+.() -]{2,60} ?\| ?[A-Z][^|\n]{2,100}\| ?(?:Deas|As)serted\b[^\n]{0,200})"
 )
-"""What the remote syslog of iLO and iDRAC puts before a log entry."""
+"""An entry without its number and time."""
+_SENSOR_ROW = re2_patterns.compile(
+    r"(?:\bipmi[\w-]{0,12}\b[^\n:|]{0,40}: {0,3})?\b"
+    r"(?P<name>[A-Za-z][\w+./# -]{1,40}?) {0,24}\| {0,3}-?[\d.]{1,12} {0,12}\|? ?"
+    r"(?P<unit>RPM|Volts|degrees C|Watts|Amps) {0,24}\| {0,3}(?:cr|nr|[lu]cr|[lu]nr)\b"
+)
+"""A sensor beyond its critical threshold in `ipmitool sensor` and `ipmitool sdr`."""
 _RELAYED = re2_patterns.compile(
     r"^(?:(?:ipmitool|ipmi-sel|ipmiutil)\[(?P<node>[\w.-]{1,253})\]|(?P<host>[\w.-]{1,253}) (?:ipmievd|ipmiseld)): "
 )
 """What a script puts before the output of a tool that it runs for another host."""
-_HARMLESS = re2_patterns.compile(r"(?:Severity: |:\d\d )(?:Informational|Information|Normal|OK|Ok)\b")
 _CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
@@ -91,8 +101,11 @@ class Sel:
     hints = (
         rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
         rb"[a-z]-\d\d-\d{4}(?:\s{0,3}\||,\d\d:)",  # FreeIPMI prints no direction unless asked
-        rb"#ILO \d|\biLO ?\d? \S+: \d|, MessageID: [A-Z]{3}",
-        rb"ipmievd|ipmiseld|ipmi-sel|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
+        rb"#ILO \d|\biLO ?\d? (?:IML|\S+: (?:\d|[A-Z]))|M(?:essage|sg) ?I[dD](?:: |=| = )[A-Z]{3}|\bFQX[A-Z0-9]{9}|"
+        rb"\bF\d{4}[\]:]? ?(?:[a-z]+: )?\[|"
+        rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC\b|racadm |Lifecycle (?:Log|-) |"
+        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|Critical(?:High|Low) assert",
+        rb"ipmievd|ipmiseld|ipmi-sel|ID=\d+,|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
     )
 
     def __init__(self) -> None:
@@ -101,6 +114,10 @@ class Sel:
         ]
         self._well = re2_patterns.compile(f"(?i){sheet().well}")
         self._programs = frozenset(sheet().programs)
+        self._forms = re2_patterns.compile("|".join(sheet().forwarded))
+        self._harmless = re2_patterns.compile(f"(?i){sheet().harmless}")
+        self._grave = re2_patterns.compile(f"(?i){sheet().grave}")
+        self._wrong = re2_patterns.compile(f"(?i){sheet().wrong}")
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The entry in a line, if it reports a fault or the end of one."""
@@ -111,18 +128,42 @@ class Sel:
                 yield from self._entry(row, line)
             elif reported(line, row.start(), listed=True):
                 yield from self._entry(row, line)
-        elif (forwarded := _FORWARDED.search(line.text)) is not None:
+        elif (forwarded := self._forms.search(line.text)) is not None:
             if reported(line, forwarded.start()):
-                line = line._replace(node=forwarded["node"] or line.node)
-                found = self._classified("", line.text[forwarded.end() :], line, None)
-                # An entry the controller itself calls harmless may be a passed test, but it can end a fault.
-                harmless = _HARMLESS.search(forwarded[0]) is not None
-                yield from (f for f in found if not harmless or f.state is SignalState.CLEARED)
+                yield from self._forwarded(forwarded, line, stream)
+        elif (bare := _SEL.search(line.text)) is not None and reported(line, bare.start()):
+            yield from self._entry(bare, line)
+        elif (sensor := _SENSOR_ROW.search(line.text)) is not None and reported(line, sensor.start()):
+            beyond = f"{sensor['name']} {_UNITS.get(sensor['unit'] or '', '')} | Upper Critical"
+            yield from self._classified(
+                sensor["name"] or "", beyond, line, None, event="beyond a critical threshold"
+            )
         elif (relayed := _RELAYED.match(line.text)) is not None and relayed["host"]:
             line = line._replace(node=relayed["host"])
             yield from self._classified("", line.text[relayed.end() :], line, None)
         elif line.source.lower() in self._programs and not written_by_people(line.source):
             yield from self._classified("", line.message, line, None)
+
+    def _forwarded(self, forwarded: Match, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """An entry as a controller forwards it, with its own word of how grave it is."""
+        line = line._replace(node=forwarded["node"] or forwarded["server"] or line.node)
+        text = line.text[forwarded.end() :]
+        found = list(self._classified("", text, line, None))
+        # An entry the controller itself calls harmless may be a passed test, but it can end a fault.
+        if self._harmless.search(forwarded[0] or "") is not None:
+            yield from (finding for finding in found if finding.state is SignalState.CLEARED)
+        elif found:
+            yield from found
+        elif self._is_fault(forwarded[0] or "", text):
+            place: dict[str, Attribute] = {"node": line.node or ""}
+            if not told_lately(_AUTHOR, place, line, stream):
+                attributes: dict[str, Attribute] = {"author": _AUTHOR, "reason": _trimmed(text)[:160]}
+                yield Finding(SignalKind.UNKNOWN, Severity.INFO, attributes, node=line.node, text=line.text)
+
+    def _is_fault(self, before: str, text: str) -> bool:
+        """True for an entry that no rule knows and the controller or its words call a fault."""
+        grave = self._grave.search(before) is not None or self._wrong.search(text) is not None
+        return grave and self._well.search(text) is None
 
     def _entry(self, row: Match, line: LogLine) -> Iterator[Finding]:
         rest = row["rest"] or ""
@@ -151,6 +192,17 @@ class Sel:
                 attributes |= {name: value for name, value in match.groupdict().items() if value}
         state = SignalState.CLEARED if well else SignalState.FIRING
         yield Finding(rule.kind, rule.severity, attributes, state, at=at, node=line.node, text=line.text)
+
+
+_AUTHOR = "management controller"
+_UNITS = {
+    "RPM": "fan",
+    "degrees C": "temp",
+    "Volts": "volt",
+    "Watts": "power supply out-of-range",
+    "Amps": "power supply out-of-range",
+}
+"""What a sensor measures, by its unit, in the words of the rules."""
 
 
 def _redundancy_of(text: str) -> str:

@@ -32,8 +32,8 @@ MAX_MESSAGE = 1024
 class KernelAuthor(Strict):
     """A driver or subsystem. `opens` is RE2 of what its messages begin with.
 
-    One that is `loud` logs everything as an error, so its words count; one that is `tagged` counts only where the header names the kernel.
-    With `itself` it may name no place but its own host.
+    One that is `loud` logs everything as an error, so its words count; one that is `tagged` counts only where the header names
+    the kernel. With `itself` it may name no place but its own host.
     """
 
     author: str
@@ -48,8 +48,8 @@ class KernelAuthor(Strict):
 class Program(Strict):
     """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`).
 
-    With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host; with
-    `words` its lines are errors by their words, for it writes no level. Only messages with what `needs` matches count.
+    With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host;
+    with `words` its lines are errors by their words, for it writes no level. Only messages with what `needs` matches count.
     """
 
     author: str
@@ -138,7 +138,6 @@ class UnknownErrors:
         self._quiet = re2_patterns.compile(table.quiet)
         self._settled = re2_patterns.compile(table.settled)
         self._places = [re2_patterns.compile(pattern) for pattern in table.places]
-        self._each_ms = round(table.each_s * 1000)
         self.hints = tuple(hint.encode() for hint in table.hints)
 
     def concerns(self, line: LogLine) -> bool:
@@ -162,11 +161,11 @@ class UnknownErrors:
         if not isinstance(author, Program) and _is_known(line.text):
             return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
-        if not place and not by_kernel and author.on_switch:
+        if not place and not isinstance(author, KernelAuthor) and author.on_switch:
             place = {"switch": line.node or ""}  # it speaks of itself
-        if not place and author.itself and (line.node or line.source):
-            place = {"node": line.node or line.source}
-        if not place or self._told_lately(author.author, place, line, stream):
+        if not place and author.itself:
+            place = {"node": line.node} if line.node else {"program": line.source or author.author}
+        if not place or told_lately(author.author, place, line, stream):
             return
         yield _finding(author, place, line)
 
@@ -224,25 +223,25 @@ class UnknownErrors:
         warns = program.words or level == levels.WARNING or self._warning.search(begin) is not None
         return warns and self._words.search(message) is not None
 
-    def _told_lately(
-        self, author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream
-    ) -> bool:
-        """True when the author was heard of this place lately, or of too many; remembers this one otherwise."""
-        told = stream.rule_state.table("unknown.told", MAX_TOLD)
-        now = to_millis(line.at or stream.received_at)
-        of = (stream.cluster, line.node or stream.lines, author)
-        key = (*of, str(next(iter(place.values()))))
-        before = told.get(key)
-        if before is not None and abs(now - _int(before[0])) < self._each_ms:
-            return True
-        since, count = (_int(value) for value in told.get(of, (now, 0)))
-        if abs(now - since) >= self._each_ms:
-            since, count = now, 0
-        if count >= sheet().places_each:
-            return True
-        told[of] = (since, count + 1)
-        told[key] = (now,)
-        return False
+
+def told_lately(author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream) -> bool:
+    """True when the author was heard of this place lately, or of too many; remembers this one otherwise."""
+    each_ms = round(sheet().each_s * 1000)
+    told = stream.rule_state.table("unknown.told", MAX_TOLD)
+    now = to_millis(line.at or stream.received_at)
+    of = (stream.cluster, line.node or stream.lines, author)
+    key = (*of, str(next(iter(place.values()))))
+    before = told.get(key)
+    if before is not None and abs(now - _int(before[0])) < each_ms:
+        return True
+    since, count = (_int(value) for value in told.get(of, (now, 0)))
+    if abs(now - since) >= each_ms:
+        since, count = now, 0
+    if count >= sheet().places_each:
+        return True
+    told[of] = (since, count + 1)
+    told[key] = (now,)
+    return False
 
 
 def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine) -> Finding:
