@@ -258,10 +258,11 @@ class Detector:
             for finding in self._lines[number].read(line, stream):
                 found = True
                 yield finding
-        if not found:
-            for number, last in enumerate(self._last_resorts, self._first_resorts):
-                if number in concerned or last.concerns(line):
-                    yield from last.read(line, stream)
+        for number, last in enumerate(self._last_resorts, self._first_resorts):
+            if not found and (number in concerned or last.concerns(line)):
+                for finding in last.read(line, stream):
+                    found = True
+                    yield finding
 
     def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
         """The families with a hint in the metric's name."""

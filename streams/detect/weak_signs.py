@@ -124,6 +124,10 @@ class WeakSigns:
         self.hints = tuple(hint.encode() for hint in words().hints)
         self._openers = PatternSet(sign.opens.pattern.encode("latin-1") for sign in _signs())
 
+    def concerns(self, line: LogLine) -> bool:
+        """Never: a sign is told by its words alone."""
+        return False
+
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The first sign in the line, if its place has not given it lately."""
         message = line.text[line.start : line.start + MAX_MESSAGE]
