@@ -104,7 +104,8 @@ class Sel:
         rb"#ILO \d|\biLO ?\d? (?:IML|\S+: (?:\d|[A-Z]))|M(?:essage|sg) ?I[dD](?:: |=| = )[A-Z]{3}|\bFQX[A-Z0-9]{9}|"
         rb"\bF\d{4}[\]:]? ?(?:[a-z]+: )?\[|"
         rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC\b|racadm |Lifecycle (?:Log|-) |"
-        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|Critical(?:High|Low) assert",
+        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|Critical(?:High|Low) assert|"
+        rb"(?:[Uu]pper|[Ll]ower) (?:[Nn]on-?)?(?:[Cc]ritical|[Rr]ecover)",
         rb"ipmievd|ipmiseld|ipmi-sel|ID=\d+,|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
     )
 

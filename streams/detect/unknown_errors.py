@@ -143,7 +143,7 @@ class UnknownErrors:
     def concerns(self, line: LogLine) -> bool:
         """True for a line that may be such an error by what is known besides its text."""
         by_level = line.level is not None and line.level <= levels.ERROR
-        return by_level or (bool(line.source) and self._program(line, line.source) is not None)
+        return by_level or self._program(line, _name_of(line)) is not None
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
@@ -158,7 +158,7 @@ class UnknownErrors:
         by_kernel = isinstance(author, KernelAuthor)
         if not reported(line, begin, by_kernel=by_kernel):
             return
-        if not isinstance(author, Program) and _is_known(line.text):
+        if by_kernel and _is_known(line.text):
             return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
         if not place and not isinstance(author, KernelAuthor) and author.on_switch:
@@ -171,8 +171,7 @@ class UnknownErrors:
 
     def _author(self, line: LogLine, message: str, level: int | None) -> tuple[Author, int] | None:
         """Whose error the line is, and where it begins; None for any other line."""
-        named = _NAMED.match(message) if not line.source else None
-        program = self._program(line, named["program"] if named is not None else line.source)
+        program = self._program(line, _name_of(line))
         if program is not None:
             needs = self._needs.get(program.author)
             if needs is not None and needs.search(message) is None:
@@ -300,6 +299,14 @@ def _openers() -> tuple[tuple[PatternSet, tuple[Pattern | None, ...]], ...]:
     return tuple(found)
 
 
+def _name_of(line: LogLine) -> str:
+    """The program that wrote the line, by its header, else by how its message begins; empty where neither names one."""
+    if line.source:
+        return line.source
+    named = _NAMED.match(line.text[line.start : line.start + _NAME_WITHIN])
+    return (named["program"] or "") if named is not None else ""
+
+
 def _level(line: LogLine) -> int | None:
     """How severe the line is: by its own header, else by its shipper, which knows no level of what a pod prints."""
     level = levels.of_header(line.text[: line.start])
@@ -309,6 +316,7 @@ def _level(line: LogLine) -> int | None:
 _KERNEL = KernelAuthor(author="kernel", opens="", itself=True)
 """The author of an error of the kernel that begins with none of the drivers' names."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
+_NAME_WITHIN = 80
 _LEVEL_WITHIN = 96
 """How far into its message a program prints its level."""
 _SHAPE_WITHIN = 160

@@ -35,7 +35,7 @@ _CODE = re.compile(r"[A-Z]{3,8}\d{1,6}")
 _KEY = re.compile(
     r"(?!(?:Base|TaskEvent|Update|License|UserEvent)\b)[A-Za-z]\w{2,40}(?:\.\d{1,4}){1,3}\.(?P<key>\w{2,80})"
 )
-"""A message's name behind its registry and version, `ResourceEvent.1.0.ResourceErrorsDetected`; some speak of requests."""
+"""A message's name behind its registry and version: `ResourceEvent.1.0.ResourceErrorsDetected`. Some speak of requests alone."""
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _CODES = ("MessageId", "MessageID", "messageId", "message_id")
 _TEXTS = ("Message", "message", "Description")
