@@ -47,6 +47,7 @@ from streams.model.signal import Signal
 
 CLUSTER_HEADER = "faultline-cluster"
 _MAX_METRICS = 20_000
+_MAX_PROGRAMS = 2_000
 _MAX_KEY = 4096
 _NODE_HEADERS = ("node", "host", "hostname", "faultline-node")
 _HOST_NAME = re.compile(r"\"?([A-Za-z0-9][A-Za-z0-9._-]{0,252})\"?")
@@ -97,6 +98,7 @@ class Detector:
         )
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
         self._readers: dict[str, tuple[SampleFamily, ...]] = {}
+        self._programs: dict[str, list[int]] = {}
         self._spread: dict[str, int] = {}
         """How many partitions a topic has, as far as known."""
         self._lines = lines
@@ -252,6 +254,8 @@ class Detector:
         """The findings of one line; the last resorts come last, and only where there is nothing else."""
         found = False
         concerned = self._concerned.found_in(line.text)
+        if line.source and line.source not in line.text:
+            concerned = sorted({*concerned, *self._of_program(line.source)})
         for number in concerned:
             if number >= self._first_resorts:
                 break
@@ -263,6 +267,15 @@ class Detector:
                 for finding in last.read(line, stream):
                     found = True
                     yield finding
+
+    def _of_program(self, name: str) -> list[int]:
+        """The families that a program's name concerns, where only its shipper tells it."""
+        known = self._programs.get(name)
+        if known is None:
+            known = self._concerned.found_in(name)
+            if len(self._programs) < _MAX_PROGRAMS:
+                self._programs[name] = known
+        return known
 
     def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
         """The families with a hint in the metric's name."""

@@ -20,6 +20,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match, Pattern
 from streams.detect.unknown_errors import told_lately
+from streams.ingest import levels
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
@@ -85,7 +86,9 @@ _SEL = re2_patterns.compile(
 _SENSOR_ROW = re2_patterns.compile(
     r"(?:\bipmi[\w-]{0,12}\b[^\n:|]{0,40}: {0,3})?\b"
     r"(?P<name>[A-Za-z][\w+./# -]{1,40}?) {0,24}\| {0,3}-?[\d.]{1,12} {0,12}\|? ?"
-    r"(?P<unit>RPM|Volts|degrees C|Watts|Amps) {0,24}\| {0,3}(?:cr|nr|[lu]cr|[lu]nr)\b"
+    r"(?P<unit>RPM|Volts|degrees C|Watts|Amps) {0,24}\| {0,3}(?:cr|nr|[lu]cr|[lu]nr)\b|"
+    r"(?:\bipmi[\w-]{0,12}\b[^\n:|]{0,40}: {0,3})?\b\d{1,5} {1,4}\| (?P<sensor>[\w+./# -]{2,40}?) {0,24}\| "
+    r"(?P<of>Temperature|Fan|Voltage|Power Supply|Current) {0,16}\| Critical {0,8}\|"
 )
 """A sensor beyond its critical threshold in `ipmitool sensor` and `ipmitool sdr`."""
 _RELAYED = re2_patterns.compile(
@@ -103,8 +106,8 @@ class Sel:
         rb"[a-z]-\d\d-\d{4}(?:\s{0,3}\||,\d\d:)",  # FreeIPMI prints no direction unless asked
         rb"#ILO \d|\biLO ?\d? (?:IML|\S+: (?:\d|[A-Z]))|M(?:essage|sg) ?I[dD](?:: |=| = )[A-Z]{3}|\bFQX[A-Z0-9]{9}|"
         rb"\bF\d{4}[\]:]? ?(?:[a-z]+: )?\[|"
-        rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC\b|racadm |Lifecycle (?:Log|-) |"
-        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|Critical(?:High|Low) assert|"
+        rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC|racadm |Lifecycle (?:Log|-) |"
+        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|\| Critical +\||Critical(?:High|Low) assert|"
         rb"(?:[Uu]pper|[Ll]ower) (?:[Nn]on-?)?(?:[Cc]ritical|[Rr]ecover)",
         rb"ipmievd|ipmiseld|ipmi-sel|ID=\d+,|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
     )
@@ -126,19 +129,18 @@ class Sel:
         if row is not None:
             if (relayed := _RELAYED.match(line.text)) is not None and relayed.end() == row.start():
                 line = line._replace(node=relayed["node"])
-                yield from self._entry(row, line)
+                yield from self._entry(row, line, stream)
             elif reported(line, row.start(), listed=True):
-                yield from self._entry(row, line)
+                yield from self._entry(row, line, stream)
         elif (forwarded := self._forms.search(line.text)) is not None:
             if reported(line, forwarded.start()):
                 yield from self._forwarded(forwarded, line, stream)
         elif (bare := _SEL.search(line.text)) is not None and reported(line, bare.start()):
-            yield from self._entry(bare, line)
+            yield from self._entry(bare, line, stream)
         elif (sensor := _SENSOR_ROW.search(line.text)) is not None and reported(line, sensor.start()):
-            beyond = f"{sensor['name']} {_UNITS.get(sensor['unit'] or '', '')} | Upper Critical"
-            yield from self._classified(
-                sensor["name"] or "", beyond, line, None, event="beyond a critical threshold"
-            )
+            name, unit = sensor["name"] or sensor["sensor"] or "", sensor["unit"] or sensor["of"] or ""
+            beyond = f"{name} {_UNITS.get(unit, unit)} | Upper Critical"
+            yield from self._classified(name, beyond, line, None, event="beyond a critical threshold")
         elif (relayed := _RELAYED.match(line.text)) is not None and relayed["host"]:
             line = line._replace(node=relayed["host"])
             yield from self._classified("", line.text[relayed.end() :], line, None)
@@ -155,25 +157,32 @@ class Sel:
             yield from (finding for finding in found if finding.state is SignalState.CLEARED)
         elif found:
             yield from found
-        elif self._is_fault(forwarded[0] or "", text):
-            place: dict[str, Attribute] = {"node": line.node or ""}
-            if not told_lately(_AUTHOR, place, line, stream):
-                attributes: dict[str, Attribute] = {"author": _AUTHOR, "reason": _trimmed(text)[:160]}
-                yield Finding(SignalKind.UNKNOWN, Severity.INFO, attributes, node=line.node, text=line.text)
+        elif self._is_fault(forwarded[0] or "", text) or _by_level(line):
+            yield from self._unknown(text, line, stream)
+
+    def _unknown(self, reason: str, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """What the controller calls a fault and no rule knows."""
+        if not told_lately(_AUTHOR, {"node": line.node or ""}, line, stream):
+            attributes: dict[str, Attribute] = {"author": _AUTHOR, "reason": _trimmed(reason)[:160]}
+            yield Finding(SignalKind.UNKNOWN, Severity.INFO, attributes, node=line.node, text=line.text)
 
     def _is_fault(self, before: str, text: str) -> bool:
         """True for an entry that no rule knows and the controller or its words call a fault."""
         grave = self._grave.search(before) is not None or self._wrong.search(text) is not None
         return grave and self._well.search(text) is None
 
-    def _entry(self, row: Match, line: LogLine) -> Iterator[Finding]:
+    def _entry(self, row: Match, line: LogLine, stream: Stream) -> Iterator[Finding]:
         rest = row["rest"] or ""
         columns = [column.strip() for column in rest.split("|" if "|" in rest else ",")]
         texts = [c for c in columns if c and not _DIRECTION.match(c) and not _LEVEL.match(c)]
         if len(texts) < 2:
             return
         event = next((column for column in reversed(texts) if not _READING.search(column)), texts[-1])
-        yield from self._classified(texts[0], " | ".join(columns), line, _when(row[0] or ""), event=event)
+        at, whole = _when(row[0] or ""), " | ".join(columns)
+        found = list(self._classified(texts[0], whole, line, at, event=event))
+        yield from found
+        if not found and self._is_fault("", whole):
+            yield from self._unknown(event, line, stream)
 
     def _classified(
         self, sensor: str, text: str, line: LogLine, at: datetime | None, *, event: str = ""
@@ -208,6 +217,11 @@ _UNITS = {
 
 def _redundancy_of(text: str) -> str:
     return "fan" if "fan" in text.lower() else "psu_redundancy"
+
+
+def _by_level(line: LogLine) -> bool:
+    level = levels.of_header(line.text[: line.start])
+    return level is not None and level <= levels.ERROR
 
 
 def _trimmed(text: str) -> str:

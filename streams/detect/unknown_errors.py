@@ -143,7 +143,8 @@ class UnknownErrors:
     def concerns(self, line: LogLine) -> bool:
         """True for a line that may be such an error by what is known besides its text."""
         by_level = line.level is not None and line.level <= levels.ERROR
-        return by_level or self._program(line, _name_of(line)) is not None
+        of_host = line.source == "kernel" or (not line.source and line.pod is None)
+        return of_host or by_level or self._program(line, _name_of(line)) is not None
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
@@ -191,7 +192,7 @@ class UnknownErrors:
         if not by_level and not by_words:
             return None
         drivers = (one for opens, one in self._kernel if (tagged or not one.tagged) and opens.match(message))
-        driver = next(drivers, _KERNEL if by_level else None)
+        driver = next(drivers, _KERNEL if by_level else _KERNEL_OF_A_DEVICE if tagged else None)
         return (driver, line.start) if driver is not None and (by_words or not driver.loud) else None
 
     def _program(self, line: LogLine, name: str) -> Program | None:
@@ -315,6 +316,8 @@ def _level(line: LogLine) -> int | None:
 
 _KERNEL = KernelAuthor(author="kernel", opens="", itself=True)
 """The author of an error of the kernel that begins with none of the drivers' names."""
+_KERNEL_OF_A_DEVICE = KernelAuthor(author="kernel", opens="")
+"""The same where only its words call it an error: it must name a device."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
 _NAME_WITHIN = 80
 _LEVEL_WITHIN = 96
