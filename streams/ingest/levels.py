@@ -55,7 +55,7 @@ _PRIORITY = re.compile(r"<(\d{1,3})>|^(\d{1,5}),\d{1,20},\d{1,20},")
 _IN_HEADER = re.compile(
     r"\b(?:EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG)\b(?= )|"
     r"(?<=[a-z\d]\.)(?:emerg|alert|crit|err|warning|warn|notice|info|debug)\b(?=[> ])|"
-    r"(?<=: )(?:emerg|alert|crit|err|warn|notice|info|debug)(?= {0,4}: )"
+    r"(?<= :)(?:emerg|alert|crit|err|warn|notice|info|debug)(?= {0,4}: )"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -67,3 +68,60 @@ def test_what_a_row_knows_and_leaves_out_is_not_unknown() -> None:
         ("[ 99.3] nvme nvme4: Reconnecting in 10 seconds...", timedelta()),
     )
     assert SignalKind.UNKNOWN not in {signal.kind for signal in told(*repeats)}
+
+
+OTLP = {"key": "appname", "value": {"stringValue": "kernel"}}
+FLUX_ALONE = "fluxdrv 0000:3b:00.0: the table is of another age"
+BY_LEVEL: dict[str, dict[str, object]] = {
+    "journald": {"PRIORITY": "3", "_TRANSPORT": "kernel", "_HOSTNAME": "gpu-7", "MESSAGE": FLUX_ALONE},
+    "rsyslog": {"severity": "err", "facility": "kern", "hostname": "gpu-7", "message": FLUX_ALONE},
+    "gelf": {"level": 3, "_facility": "kern", "host": "gpu-7", "short_message": FLUX_ALONE},
+    "otlp": {
+        "resourceLogs": [
+            {
+                "resource": {"attributes": [{"key": "host.name", "value": {"stringValue": "gpu-7"}}]},
+                "scopeLogs": [
+                    {
+                        "logRecords": [
+                            {"severityNumber": 17, "body": {"stringValue": FLUX_ALONE}, "attributes": [OTLP]}
+                        ]
+                    }
+                ],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("record_of", BY_LEVEL.values(), ids=list(BY_LEVEL))
+def test_what_the_kernel_calls_an_error_needs_no_words(record_of: dict[str, object]) -> None:
+    (signal,) = signals(json.dumps(record_of))
+    assert (signal.kind, signal.severity, signal.entity.node) == (
+        SignalKind.UNKNOWN,
+        Severity.INFO,
+        "gpu-7",
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"PRIORITY": "6"},
+        {"_TRANSPORT": "syslog", "SYSLOG_IDENTIFIER": "trainer"},
+        {"MESSAGE": FLUX_ALONE + ", recovered"},
+        {"kubernetes_pod_name": "web-1", "kubernetes_namespace_name": "team-a"},
+    ],
+)
+def test_a_level_alone_makes_no_error_of_other_lines(change: dict[str, str]) -> None:
+    assert not signals(json.dumps({**BY_LEVEL["journald"], **change}))
+
+
+def test_a_daemon_is_known_by_its_shippers_word_for_it() -> None:
+    entry = {
+        "SYSLOG_IDENTIFIER": "ptp4l",
+        "_HOSTNAME": "gpu-7",
+        "PRIORITY": "4",
+        "MESSAGE": "quark clock timed out",
+    }
+    (signal,) = signals(json.dumps(entry))
+    assert signal.attributes["author"] == "clock"
