@@ -56,7 +56,7 @@ def test_what_people_write_is_no_sign() -> None:
 
 
 def test_the_first_value_of_a_series_that_must_be_zero_is_a_sign_once() -> None:
-    scrape = 'DCGM_FI_DEV_ROW_REMAP_FAILURE{{gpu="3",Hostname="gpu-7"}} {}'
+    scrape = 'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{gpu="3",Hostname="gpu-7"}} {}'
     assert not told((scrape.format(0), timedelta()))
     (sign,) = told(*((scrape.format(1), timedelta(seconds=second)) for second in (0, 15)))[:1]
     assert (sign.kind, sign.severity, sign.entity.node) == (SignalKind.UNKNOWN, Severity.INFO, "gpu-7")
