@@ -263,7 +263,7 @@ class Detector:
                 found = True
                 yield finding
         for number, last in enumerate(self._last_resorts, self._first_resorts):
-            if not found and (number in concerned or last.concerns(line)):
+            if not found and (number in concerned or last.concerns(line, stream)):
                 for finding in last.read(line, stream):
                     found = True
                     yield finding

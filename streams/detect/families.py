@@ -59,8 +59,8 @@ class LineFamily(Family, Protocol):
 class LastResort(LineFamily, Protocol):
     """Reads lines in which no other family found anything."""
 
-    def concerns(self, line: LogLine) -> bool:
-        """True for a line that must be read although its text matches no hint: for its program or its shipper's level."""
+    def concerns(self, line: LogLine, stream: Stream) -> bool:
+        """True for a line that must be read although its text matches no hint: for its program, topic or shipper's level."""
         ...
 
 

@@ -109,6 +109,7 @@ class Sel:
         rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC|racadm |Lifecycle (?:Log|-) |"
         rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|\| Critical +\||Critical(?:High|Low) assert|"
         rb"(?:[Uu]pper|[Ll]ower) (?:[Nn]on-?)?(?:[Cc]ritical|[Rr]ecover)",
+        rb"\b(?:bmc|BMC|ipmi-\w+|iLO\d?|XCC\d?|iDRAC\d?|CIMC|iRMC)(?:\[\d+\])?(?:: | - - )|"
         rb"ipmievd|ipmiseld|ipmi-sel|ID=\d+,|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
     )
 
@@ -144,8 +145,20 @@ class Sel:
         elif (relayed := _RELAYED.match(line.text)) is not None and relayed["host"]:
             line = line._replace(node=relayed["host"])
             yield from self._classified("", line.text[relayed.end() :], line, None)
-        elif line.source.lower() in self._programs and not written_by_people(line.source):
-            yield from self._classified("", line.message, line, None)
+        elif self._is_controller(line.source) and not written_by_people(line.source):
+            found = list(self._classified("", line.message, line, None))
+            yield from found
+            if (
+                not found
+                and (_by_level(line) or self._wrong.search(line.message))
+                and self._is_fault("", line.message)
+            ):
+                yield from self._unknown(line.message, line, stream)
+
+    def _is_controller(self, program: str) -> bool:
+        """True for a controller's name, or what relays its log, with or without a version behind it."""
+        name = program.lower()
+        return name.rstrip("0123456789") in self._programs or name.startswith("ipmi")
 
     def _forwarded(self, forwarded: Match, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """An entry as a controller forwards it, with its own word of how grave it is."""

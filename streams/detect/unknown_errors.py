@@ -19,6 +19,7 @@ from streams.detect.matching.log_patterns import load_sheet, read_fields, sheet_
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.matching.re2_patterns import Pattern, PatternSet
 from streams.ingest import levels
+from streams.kafka.topics import RAW_ALERTS, RAW_FABRIC
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
@@ -105,6 +106,7 @@ class UnknownSheet(Strict):
     error: ErrorWords
     quiet: str
     settled: str
+    by_people: str
     places: tuple[str, ...]
     integers: tuple[str, ...]
     each_s: float = Field(gt=0)
@@ -136,21 +138,22 @@ class UnknownErrors:
         self._harmless = re2_patterns.compile(table.error.harmless)
         self._left_state = re2_patterns.compile(table.error.states)
         self._quiet = re2_patterns.compile(table.quiet)
+        self._by_people = re2_patterns.compile(table.by_people)
         self._settled = re2_patterns.compile(table.settled)
         self._places = [re2_patterns.compile(pattern) for pattern in table.places]
         self.hints = tuple(hint.encode() for hint in table.hints)
 
-    def concerns(self, line: LogLine) -> bool:
+    def concerns(self, line: LogLine, stream: Stream) -> bool:
         """True for a line that may be such an error by what is known besides its text."""
         by_level = line.level is not None and line.level <= levels.ERROR
         of_host = line.source == "kernel" or (not line.source and line.pod is None)
-        return of_host or by_level or self._program(line, _name_of(line)) is not None
+        return of_host or by_level or _is_of_devices(line, stream) or self._program_of(line) is not None
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
         message = line.text[line.start : line.start + MAX_MESSAGE]
         level = _level(line)
-        found = self._author(line, message, level)
+        found = self._author(line, message, level, stream)
         # What its author calls an error is one unless it is over; words alone may also speak of what was tried or averted.
         by_level = level is not None and level <= levels.ERROR
         if found is None or (self._settled if by_level else self._quiet).search(message):
@@ -161,6 +164,8 @@ class UnknownErrors:
             return
         if by_kernel and _is_known(line.text):
             return
+        if _is_of_devices(line, stream) and self._by_people.search(_spaced(line.text)) is not None:
+            return
         place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
         if not place and not isinstance(author, KernelAuthor) and author.on_switch:
             place = {"switch": line.node or ""}  # it speaks of itself
@@ -170,9 +175,11 @@ class UnknownErrors:
             return
         yield _finding(author, place, line)
 
-    def _author(self, line: LogLine, message: str, level: int | None) -> tuple[Author, int] | None:
+    def _author(
+        self, line: LogLine, message: str, level: int | None, stream: Stream
+    ) -> tuple[Author, int] | None:
         """Whose error the line is, and where it begins; None for any other line."""
-        program = self._program(line, _name_of(line))
+        program = self._program_of(line)
         if program is not None:
             needs = self._needs.get(program.author)
             if needs is not None and needs.search(message) is None:
@@ -184,6 +191,8 @@ class UnknownErrors:
             opened = opens.search(line.text)
             if opened is not None and opened.start() <= line.start + _SHAPE_WITHIN:
                 return shape, opened.start()
+        if (device := self._device(line, message, level, stream)) is not None:
+            return device, line.start
         if line.source not in ("kernel", ""):
             return None
         tagged = line.source == "kernel"
@@ -194,6 +203,24 @@ class UnknownErrors:
         drivers = (one for opens, one in self._kernel if (tagged or not one.tagged) and opens.match(message))
         driver = next(drivers, _KERNEL if by_level else _KERNEL_OF_A_DEVICE if tagged else None)
         return (driver, line.start) if driver is not None and (by_words or not driver.loud) else None
+
+    def _device(self, line: LogLine, message: str, level: int | None, stream: Stream) -> Shape | None:
+        """The sender of an error on a topic that only machines write to."""
+        if not _is_of_devices(line, stream):
+            return None
+        grave = level is not None and level <= levels.ERROR
+        worded = level is None or level <= levels.WARNING
+        if not grave and not (worded and self._words.search(_spaced(message)) is not None):
+            return None
+        return _DEVICES[_topic_of(stream)]
+
+    def _program_of(self, line: LogLine) -> Program | None:
+        """The daemon that wrote the line: by its header's tag, or where a relay stands there, by the tag behind that."""
+        known = self._program(line, _name_of(line))
+        if known is None and line.source and line.pod is None:
+            inner = _named_at(line)
+            known = self._program(line, inner) if inner else None
+        return known
 
     def _program(self, line: LogLine, name: str) -> Program | None:
         """The daemon that wrote the line, by its own name or its container's."""
@@ -302,15 +329,34 @@ def _openers() -> tuple[tuple[PatternSet, tuple[Pattern | None, ...]], ...]:
 
 def _name_of(line: LogLine) -> str:
     """The program that wrote the line, by its header, else by how its message begins; empty where neither names one."""
-    if line.source:
-        return line.source
+    return line.source or _named_at(line)
+
+
+def _named_at(line: LogLine) -> str:
+    """The program that the message itself begins with."""
     named = _NAMED.match(line.text[line.start : line.start + _NAME_WITHIN])
     return (named["program"] or "") if named is not None else ""
+
+
+def _spaced(text: str) -> str:
+    """The text with the words of names such as `LOGIN_FAILED` apart."""
+    return text.replace("_", " ")
+
+
+def _topic_of(stream: Stream) -> str:
+    return stream.lines.partition(":")[0]
+
+
+def _is_of_devices(line: LogLine, stream: Stream) -> bool:
+    """True where the author must be a machine of the site, whatever it calls itself."""
+    return line.pod is None and _topic_of(stream) in _DEVICES
 
 
 def _level(line: LogLine) -> int | None:
     """How severe the line is: by its own header, else by its shipper, which knows no level of what a pod prints."""
     level = levels.of_header(line.text[: line.start])
+    if level is None and (mnemonic := _MNEMONIC.search(line.text[: line.start + _SHAPE_WITHIN])) is not None:
+        level = int(mnemonic["level"] or 7)
     return line.level if level is None and line.pod is None else level
 
 
@@ -318,6 +364,13 @@ _KERNEL = KernelAuthor(author="kernel", opens="", itself=True)
 """The author of an error of the kernel that begins with none of the drivers' names."""
 _KERNEL_OF_A_DEVICE = KernelAuthor(author="kernel", opens="")
 """The same where only its words call it an error: it must name a device."""
+_DEVICES = {
+    RAW_FABRIC.name: Shape(author="fabric device", opens="", on_switch=True),
+    RAW_ALERTS.name: Shape(author="alert", opens="", itself=True),
+}
+"""Topics that programs of users do not write to, and the author of what no row knows there."""
+_MNEMONIC = re2_patterns.compile(r"%[A-Z0-9_]{2,32}(?:-[A-Z0-9_]{1,24})?-(?P<level>[0-7])-[A-Z]")
+"""A switch's own level of its message."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
 _NAME_WITHIN = 80
 _LEVEL_WITHIN = 96

@@ -124,7 +124,7 @@ class WeakSigns:
         self.hints = tuple(hint.encode() for hint in words().hints)
         self._openers = PatternSet(sign.opens.pattern.encode("latin-1") for sign in _signs())
 
-    def concerns(self, line: LogLine) -> bool:
+    def concerns(self, line: LogLine, stream: Stream) -> bool:
         """Never: a sign is told by its words alone."""
         return False
 

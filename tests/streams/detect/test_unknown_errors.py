@@ -125,3 +125,52 @@ def test_a_daemon_is_known_by_its_shippers_word_for_it() -> None:
     }
     (signal,) = signals(json.dumps(entry))
     assert signal.attributes["author"] == "clock"
+
+
+def on(topic: str, text: str) -> list[Signal]:
+    return list(Detector("c1").detect(record(text, topic=topic)).signals)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<187>Nov 21 07:13:13 leaf-9 Quarkd: spinner: lane et-9 of the quark is out of its table",
+        "Nov 21 07:13:13 leaf-9 relay: QuarkMon: %QUARK-4-STUCK_LANE: lane 9 of Ethernet12 was found so",
+        "Nov 21 07:13:13 leaf-9 QUARKMGR: %QUARK-3-LANES: Ethernet12 stands (disabled by the error of a quark)",
+        '{"host": "leaf-9", "severity": "error", "msg": "[quark] lane event, device 9"}',
+    ],
+)
+def test_an_error_on_the_fabrics_topic_is_a_devices_whatever_its_program(text: str) -> None:
+    (signal,) = on("raw.fabric", text)
+    assert (signal.kind, signal.severity) == (SignalKind.UNKNOWN, Severity.INFO)
+    assert "leaf-9" in (signal.entity.switch, signal.entity.node)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<187>Nov 21 07:13:13 leaf-9 Aaa: %AAA-3-LOGIN_FAILED: user quark failed to login from 10.9.9.9",
+        "<187>Nov 21 07:13:13 leaf-9 loginmgr[81]: error: invalid user quark from 10.9.9.9",
+        "<190>Nov 21 07:13:13 leaf-9 QuarkMon: %QUARK-6-LANE: lane 9 failed over and is back",
+        "<189>Nov 21 07:13:13 leaf-9 QuarkMon: %QUARK-5-LANE: lane 9 of Ethernet12 changed to up",
+    ],
+)
+def test_logins_and_information_on_the_fabrics_topic_stay_silent(text: str) -> None:
+    assert not on("raw.fabric", text)
+
+
+def test_a_daemon_is_known_by_the_tag_behind_a_relays() -> None:
+    line = "Nov 21 07:13:13 leaf-9 cumulus: switchd[81]: quark.c:9 ERR swp9: lane fault"
+    (signal,) = on("raw.node-logs", line)
+    assert signal.kind == SignalKind.UNKNOWN
+    assert not on("raw.node-logs", line.replace("switchd", "quarkd"))
+
+
+@pytest.mark.parametrize("program", ["XCC", "iLO6", "bmc", "ipmi-log"])
+def test_a_controllers_name_with_a_version_is_a_controllers(program: str) -> None:
+    (signal,) = on(
+        "raw.alerts", f"Nov 21 07:13:13 gpu-7-bmc {program}: Processor 1 IERR asserted (CPU1, IERR)"
+    )
+    assert signal.attributes["subtype"] == "ierr"
+    (unknown,) = on("raw.alerts", f"Nov 21 07:13:13 gpu-7-bmc {program}: Quark tray 2 fault detected")
+    assert unknown.kind == SignalKind.UNKNOWN
