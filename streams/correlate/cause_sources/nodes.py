@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 
@@ -25,7 +26,7 @@ from streams.correlate.node_rules.node_death import LivenessWindow, liveness_win
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import ProgressReports
-from streams.correlate.state.node_work import HABIT, usual_time, with_absences
+from streams.correlate.state.node_work import HABIT, usual_time, with_absences, work_over_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
 from streams.model.entity import Entity
@@ -109,6 +110,9 @@ class HostCauses(CauseSource):
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)
+            elif h.family == IncidentFamily.PREEMPTION and h.cleared_at is None:
+                # Nothing takes a notice back. Pods that come to the node afterwards have nothing to do with it.
+                found[i] = replace(h, cleared_at=work_over_at(row, h.last_at))
         return found, [fault for fault, excused in links if not excused]
 
     def _usual(self, went_at: datetime) -> timedelta:

@@ -235,6 +235,10 @@ def nic_link(
     return replace(hypothesis, alone=found.alone and set(excused) <= {MAINTENANCE})
 
 
+_SAMPLES = 3
+"""After so many scrapes a rate of errors is noticed: it began as much before."""
+
+
 def link_hypothesis(
     fault: LinkFault,
     found: LinkVerdict,
@@ -254,7 +258,7 @@ def link_hypothesis(
         last_at=fault.last,
         ready_at=found.ready_at,
         rule=found.rule,
-        lag=config.scrape,
+        lag=_SAMPLES * config.scrape if found.rule == ERROR_COUNTERS else config.scrape,
         stops=families()[family].stops,
         why=why,
         alone=found.alone,

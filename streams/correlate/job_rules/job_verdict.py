@@ -586,11 +586,18 @@ def _behind(
     if not blocker.may_follow:
         return None
     since = blocker.start - config.retention
+    # What happens on a node that the pods come to at last is not what they waited for.
+    left = {p.node for p in evidence.placements if p.start <= blocker.end}
     behind = [
         c
         for c in evidence.causes
         if since <= c.fault_at <= blocker.end
         and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        and (
+            c.root.node is None
+            or c.root.node in blocker.nodes
+            or not left.isdisjoint({c.root.node, *c.nodes})
+        )
         and c.domain not in ("pfc", "fabric", "link")
     ]
     if behind:

@@ -55,7 +55,9 @@ class PlatformBlocker:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Where it was told of, as far as the pods had a node."""
+        """Where it was told of, as far as the pods had a node. Those that wait for one get it afterwards."""
+        if self.waits:
+            return ()
         return tuple(sorted({s.entity.node for s in self.sightings if s.entity.node}))
 
     @property

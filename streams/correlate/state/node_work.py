@@ -135,6 +135,14 @@ def _announced(row: NodeRow, at: datetime) -> Work | None:
     return Work("its own notice", ends, notice.at, until)
 
 
+def work_over_at(row: NodeRow, noticed_at: datetime) -> datetime | None:
+    """When the work that a notice announced was done: the node came back, or its mark was taken off; None while it lasts."""
+    unmarked = (
+        w.until for w in _stretches(work_statements(row)) if w.until is not None and w.until > noticed_at
+    )
+    return min([*_back_after(row, noticed_at), *unmarked], default=None)
+
+
 def _back_after(row: NodeRow, at: datetime) -> Iterable[datetime]:
     """When a node that went after that time was Ready again."""
     away = firing_intervals(of_kind(row.seen, SignalKind.NODE_NOT_READY))

@@ -15,8 +15,10 @@ from tests.streams.correlate.world import (
     World,
     at,
     cluster,
+    failed,
     node_fact,
     not_ready,
+    pods,
     progress,
     sign,
     timeouts,
@@ -197,6 +199,28 @@ def test_a_notice_for_a_node_without_a_job_is_told_to_nobody() -> None:
     world.see(sign("node.maintenance", "w00", 0, "termination"), not_ready("w00", 130))
     world.tell(node_fact("w00", since=131, ready=False))
     world.pass_to(2 * HOUR, step=30)
+    assert told(world) == []
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_notice_is_over_once_its_work_is_done(goes: bool) -> None:
+    """Nothing takes it back; what comes to the node afterwards is not told that it goes."""
+    world = World(cluster({"llama": FOUR}, spare=["w00"]))
+    world.see(sign("node.maintenance", "w00", 0, "scheduled_event"))
+    for i in range(15):
+        world.pass_to(100 * i, step=20)
+        world.see(failed("bert", 0, 100 * i, "unschedulable", kind="job.stalled"))
+    world.pass_to(1500, step=20)
+    if goes:
+        reboot(world, "w00", 1500, back=700, mark=work("a cloud"))
+    else:
+        world.tell(node_fact("w00", since=1500, unschedulable=True, work=work("a cloud"), maintenance=True))
+        world.pass_to(2260, step=20)
+        world.tell(node_fact("w00", since=2260))
+    world.pass_to(2500, step=20)
+    for fact in pods("bert", ["w00"], since=2500):
+        world.tell(fact)
+    world.pass_to(2500 + HOUR, step=30)
     assert told(world) == []
 
 

@@ -10,7 +10,7 @@ from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute, Severity, Signal, signal
-from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port
+from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port, progress
 
 UNDER, ELSEWHERE = ["a1", "a2"], ["b1", "b2"]
 NODES = [UNDER[0], ELSEWHERE[0], UNDER[1], ELSEWHERE[1]]
@@ -105,6 +105,28 @@ def test_a_cable_with_errors_explains_connections_that_cross_its_switch(late: bo
     incident = lossy([(1, 0), (3, 2)], late=late).only()
     assert (incident.family, incident.root.key) == ("fabric_fault", f"port/leaf-a/{UPLINK}")
     assert [job.name for job in incident.jobs] == ["llama"]
+
+
+def test_a_job_that_moves_between_two_failures_has_not_outlived_a_cable_with_errors() -> None:
+    """It loses frames, not all of them: jobs go on, and fail again."""
+    world = World([*facts(), *cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    world.see(port("leaf-a", UPLINK, 0, subtype="errors"))
+    for begin in (60, 900):
+        world.pass_to(begin, step=5)
+        world.see(unanswered(1, 0, begin), unanswered(3, 0, begin + 0.2))
+        world.pass_to(begin + 300, step=5)
+        world.see(progress("llama", begin + 280, begin))
+    world.pass_to(2000, step=5)
+    assert {i.family for i in world.published.values()} == {"fabric_fault"}
+
+
+def test_errors_that_a_scrape_shows_minutes_later_explain_what_failed_of_them() -> None:
+    world = World([*facts(), *cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    world.see(unanswered(1, 0, 0), unanswered(3, 2, 0.2))
+    world.pass_to(130, step=5)
+    world.see(port("leaf-a", UPLINK, 130, subtype="errors"))
+    world.pass_to(900, step=5)
+    assert world.only().family == "fabric_fault"
 
 
 def test_a_cable_with_errors_does_not_explain_connections_beneath_its_switch() -> None:
