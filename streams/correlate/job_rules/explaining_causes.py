@@ -15,6 +15,9 @@ from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
+_NETWORK = frozenset({"link", "fabric", "pfc"})
+
+
 def explaining(
     evidence: JobEvidence,
     start: datetime,
@@ -24,10 +27,13 @@ def explaining(
     spoke: Collection[str | None] = (),
     late: timedelta | None = None,
     domain: str | None = None,
+    *,
+    by_network: bool = True,
 ) -> Hypothesis | None:
     """The strongest root on a member node that was there when the symptoms began, or told soon after.
 
-    A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for.
+    A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for. Not `by_network`: whatever
+    a link or a storm does, it gives a program no wrong address and takes no memory from it.
     """
     fitting = [
         cause
@@ -40,6 +46,7 @@ def explaining(
         and in_time(cause, start, reported_at, evidence, config)
         and (late is None or cause.fault_at <= reported_at + late)
         and domain in (None, cause.domain)
+        and (by_network or cause.domain not in _NETWORK)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 

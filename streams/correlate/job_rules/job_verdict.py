@@ -108,8 +108,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     hangs = _hangs(evidence, config)
     hang_count, _ = _forgotten(evidence, IncidentFamily.HANG)
     count, until = _forgotten(evidence, IncidentFamily.APPLICATION)
-    own = (*evidence.codes, *evidence.failed)
-    faults = bursts((s for s in own if until is None or s.at > until), config)
+    failures = (*evidence.codes, *evidence.failed)
+    faults = bursts((s for s in failures if until is None or s.at > until), config)
     unstarted = _accuse_by_starts(evidence, verdict, config)
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
@@ -117,19 +117,22 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     for number, burst in numbered_bursts(faults, count, evidence.own_closed, config, firsts.crashed_on):
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
-        cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
+        own = burst.speaks_for_itself
+        cause = explaining(
+            evidence, burst.start, burst.start, burst.end, config, late=late, by_network=not own
+        )
         if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
             # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
             cause = explaining(
                 evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
             )
-        if cause is None and not burst.speaks_for_itself and not burst.is_shared:
+        if cause is None and not own and not burst.is_shared:
             cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
         if cause is not None:
             verdict.claim(cause.id, burst, burst.sightings)
         elif (reason := _cannot_start(burst, unstarted, config)) is not None:
             verdict.claim(reason, burst, burst.sightings)
-        elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
+        elif not own and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
         elif not (
             burst.says_nothing

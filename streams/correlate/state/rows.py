@@ -14,8 +14,9 @@ from streams.model.facts import JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import NOBODYS, folded
 from streams.model.incident import Incident
 
-MAX_TENANCIES = 6
-"""Pods that bore the same name, one after the other."""
+MAX_TENANCIES = 24
+"""Pods that bore the same name, one after the other: what a job that is tried again every few minutes leaves while its signals
+are kept. Without its pod a report has no node."""
 MAX_GONE = 8
 MAX_RANKS = 64
 """The latest ranks that a pod's processes reported: sixteen in each of a few pods of the name."""
