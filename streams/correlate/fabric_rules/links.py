@@ -317,7 +317,8 @@ def _grouped(
     for m in events:
         if m.part == "context":
             continue
-        group = next((g for g in reversed(groups) if _belongs(g, domain, m, incarnations, config)), None)
+        open_ = [g for g in groups if _is_open(g, domain, m, incarnations, config)]
+        group = next((g for g in reversed(open_) if _belongs(g, m, events, config)), None)
         if group is not None:
             group.take(m)
             continue
@@ -333,15 +334,24 @@ def _grouped(
     return [_fault(place, group, context, config) for group in groups]
 
 
-def _belongs(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnations, config: Config) -> bool:
-    first = group.events[0]
+def _is_open(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnations, config: Config) -> bool:
     closed = incarnations.closing(group.leader, domain, group.incarnation)
-    if closed is not None and m.at > closed + config.linger:
-        return False
+    return closed is None or m.at <= closed + config.linger
+
+
+def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
     if m.nic in group.nics:
         quiet = config.link_again if len(group.events) >= config.flaps else config.link_quiet
         return group.lasts or group.over_at is None or m.at <= group.over_at + quiet
-    return _together(first, m, group.kinds, config)
+    return _together(group.events[0], m, group.kinds, config) or _falls_with(group, m, events, config)
+
+
+def _falls_with(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
+    """Whether a link goes down as that of the group does, under another kind of name: the switch's, of a NIC that had errors."""
+    if m.part != "down" or kind_of_name(m.name, m.by_host) in group.kinds:
+        return False
+    downs = (e for e in events if e.part == "down" and e.nic in group.nics)
+    return any(abs(e.at - m.at) <= config.skew for e in downs)
 
 
 def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Config) -> bool:

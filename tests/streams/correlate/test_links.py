@@ -125,6 +125,21 @@ def test_optics_that_fail_and_take_their_link_along_are_one_fault_under_the_best
     assert len(world.published) == 1
 
 
+@pytest.mark.parametrize("skew", [-2.0, 0.3])
+def test_a_link_that_makes_errors_for_minutes_and_goes_down_at_both_ends_is_one_fault(skew: float) -> None:
+    signals = [
+        nic("n2", "rail5", 0, subtype="symbol_errors"),
+        nic("n2", "0000:6e:00.0", 38, subtype="module_error", pci="0000:6e:00"),
+    ]
+    for begin in (240.0, 275.0, 1400.0, 1410.0):
+        for over in (False, True):
+            signals.append(nic("n2", "rail5", begin + 3 * over, cleared=over, pci="0000:6e:00"))
+            signals.append(port("leaf-1", "Ethernet4", begin + skew + 3 * over, cleared=over))
+    world = story(*signals, *failing(246), until=1500)
+    assert [(i.root.node, i.root.nic) for i in world.incidents()] == [("n2", "rail5")]
+    assert len(world.published) == 1
+
+
 def test_of_two_interfaces_of_which_one_makes_errors_the_one_that_is_down_is_told() -> None:
     world = story(nic("n2", "eth2", 0, subtype="symbol_errors"), nic("n2", "eth7", 20))
     assert [(i.root.nic, i.certainty) for i in world.incidents()] == [("eth7", Certainty.LIKELY)]
