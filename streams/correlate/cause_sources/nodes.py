@@ -90,7 +90,11 @@ class HostCauses(CauseSource):
         if self._evidence_cache.is_quiet(node) and self._state.ports.reporting.isdisjoint(names):
             return [], []
         ports = {name: self._state.ports[name] for name in names}
-        links_seen = of_kind(row.seen, SignalKind.FABRIC_LINK)
+        links_seen = [
+            s
+            for kind in (SignalKind.FABRIC_LINK, SignalKind.NODE_MAINTENANCE)
+            for s in of_kind(row.seen, kind)
+        ]
         lost = host_links(self._cluster, node, links_seen, ports, row.fact, self._incarnations, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))

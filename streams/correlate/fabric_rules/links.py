@@ -107,7 +107,7 @@ class LinkVerdict:
 def host_links(
     cluster: str,
     node: str,
-    seen: Iterable[Sighting],
+    seen: Sequence[Sighting],
     ports: Mapping[str, PortRow],
     fact: NodeFact | None,
     incarnations: Incarnations,
@@ -135,8 +135,25 @@ def host_links(
     for rail, switch in fact.rails.items() if fact else ():
         cabled.setdefault(rail, switch)
     leaf = fact.leaf if fact else None
-    faults = _grouped(Place(PlaceKind.NODE, node), "link", link_events(reports, config), incarnations, config)
+    shut = [
+        s.at
+        for s in seen
+        if s.firing and s.kind == SignalKind.NODE_MAINTENANCE and s.text("subtype") in _GOES
+    ]
+    back = max((s.at for s in seen if not s.firing and s.kind == SignalKind.FABRIC_LINK), default=None)
+    events = [m for m in link_events(reports, config) if not _went_with_host(m, shut, back, config)]
+    faults = _grouped(Place(PlaceKind.NODE, node), "link", events, incarnations, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
+
+
+_GOES = ("shutdown", "reboot")
+
+
+def _went_with_host(m: LinkEvent, shut: Iterable[datetime], back: datetime | None, config: Config) -> bool:
+    """Whether a link went down because its host shut down in order; one that stays down when others are back did not."""
+    if m.part != "down" or (m.end is None and m.by_host and back is not None and back > m.at):
+        return False
+    return any(-config.skew <= m.at - at <= config.before for at in shut)
 
 
 def uplink(

@@ -14,7 +14,6 @@ from streams.correlate.policy.config import Config
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
-
 _NETWORK = frozenset({"link", "fabric", "pfc"})
 
 

@@ -74,7 +74,9 @@ def test_a_node_that_is_not_ready_and_one_whose_storage_is_away_still_have_to_be
     assert world.incidents() == []
     world.pass_to(29)
     assert world.incidents() == []
-    world.pass_to(70)
+    world.pass_to(119)
+    assert world.incidents() == []
+    world.pass_to(130)
     assert [i.family for i in world.incidents()] == ["storage_fault"]
     world.pass_to(250)
     assert sorted(i.family for i in world.incidents()) == ["node_down", "storage_fault"]

@@ -27,6 +27,7 @@ from tests.streams.correlate.world import (
     not_ready,
     port,
     run,
+    sign,
     timeouts,
     xid,
 )
@@ -311,6 +312,19 @@ def test_a_rebooted_host_has_no_broken_link() -> None:
     reboot = replace(reboot, attributes={"subtype": "rebooted"}, entity=replace(reboot.entity, gpu=None))
     world = story(nic("n2", "eth2", 1), reboot)
     assert world.incidents() == []
+
+
+@pytest.mark.parametrize("told_up", [True, False])
+def test_a_reboot_in_order_is_no_flap_of_the_hosts_links(told_up: bool) -> None:
+    """Two bounces around a reboot that takes all links down: a switch's manager may not tell that they came back."""
+    signals = [sign("node.maintenance", "n2", 100, "reboot")]
+    for begin in (0.0, 1200.0):
+        signals += [nic("n2", "mlx5_0", begin), nic("n2", "mlx5_0", begin + 1, cleared=True)]
+    for name in ("leaf-1", "leaf-2"):
+        signals.append(port(name, "Ethernet4", 101))
+        signals += [port(name, "Ethernet4", 540, cleared=True)] if told_up else []
+    signals.append(nic("n2", "mlx5_0", 540, cleared=True))
+    assert story(*signals, until=2400).incidents() == []
 
 
 def test_error_counters_of_a_host_alone_are_no_incident_and_explain_no_hang() -> None:
