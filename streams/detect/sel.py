@@ -21,6 +21,7 @@ from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match, Pattern
 from streams.detect.unknown_errors import told_lately
 from streams.ingest import levels
+from streams.model.hostnames import host_of_controller
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
@@ -95,6 +96,12 @@ _RELAYED = re2_patterns.compile(
     r"^(?:(?:ipmitool|ipmi-sel|ipmiutil)\[(?P<node>[\w.-]{1,253})\]|(?P<host>[\w.-]{1,253}) (?:ipmievd|ipmiseld)): "
 )
 """What a script puts before the output of a tool that it runs for another host."""
+_HOST_FIRST = re2_patterns.compile(r"(?P<host>[A-Za-z][\w.-]{1,253}): ")
+_PART = re2_patterns.compile(
+    r"^(?:(?i:psu?|fan|cpu|proc(?:essor)?|dimm|memory|pdb|nvme|drive|disk|hdd|ssd|slot|bay|temp|volt|vrm?|vdd\w*|pcie?|riser|"
+    r"module|port|nic|ocp|power|inlet|outlet|bank|channel|sensor|event|entry|pump|leak)|P|GPU|HGX|SYS|SEL|MEM)[\w.-]{0,12}$"
+)
+"""Names of parts and sensors, which stand before a colon as hosts do."""
 _CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
@@ -126,6 +133,9 @@ class Sel:
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The entry in a line, if it reports a fault or the end of one."""
+        by_controller = self._is_controller(line.source) and not written_by_people(line.source)
+        if by_controller:
+            line = _of_named_host(line)
         row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
         if row is not None:
             if (relayed := _RELAYED.match(line.text)) is not None and relayed.end() == row.start():
@@ -145,14 +155,10 @@ class Sel:
         elif (relayed := _RELAYED.match(line.text)) is not None and relayed["host"]:
             line = line._replace(node=relayed["host"])
             yield from self._classified("", line.text[relayed.end() :], line, None)
-        elif self._is_controller(line.source) and not written_by_people(line.source):
+        elif by_controller:
             found = list(self._classified("", line.message, line, None))
             yield from found
-            if (
-                not found
-                and (_by_level(line) or self._wrong.search(line.message))
-                and self._is_fault("", line.message)
-            ):
+            if not found and self._is_fault("", line.message):
                 yield from self._unknown(line.message, line, stream)
 
     def _is_controller(self, program: str) -> bool:
@@ -230,6 +236,18 @@ _UNITS = {
 
 def _redundancy_of(text: str) -> str:
     return "fan" if "fan" in text.lower() else "psu_redundancy"
+
+
+def _of_named_host(line: LogLine) -> LogLine:
+    """The line as of the host that it names first: one relay asks the controllers of many."""
+    named = _HOST_FIRST.match(line.message)
+    host = named["host"] or "" if named is not None else ""
+    is_host = host_of_controller(host) is not None or (
+        any(map(str.isdigit, host)) and _PART.search(host) is None
+    )
+    if named is None or not host or not is_host:
+        return line
+    return line._replace(node=host, start=line.start + named.end())
 
 
 def _by_level(line: LogLine) -> bool:

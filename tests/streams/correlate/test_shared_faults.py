@@ -275,7 +275,8 @@ def hiccup(nodes: Sequence[str], lasts: float) -> list[Signal]:
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize(("count", "lasts", "fails", "told"), [
-    (20, 25, False, 0), (20, 80, False, 0), (20, 140, False, 1), (20, 25, True, 1), (12, 25, True, 1), (9, 25, True, 0), (20, 6, True, 0)
+    (20, 25, False, 0), (20, 80, False, 0), (20, 140, False, 1),
+    (20, 25, True, 1), (12, 25, True, 1), (9, 25, True, 0), (20, 6, True, 0)
 ])  # fmt: skip
 def test_a_hiccup_of_storage_on_most_nodes_is_a_fault_only_where_a_job_hangs_with_it(
     count: int, lasts: float, fails: bool, told: int, backwards: bool

@@ -174,3 +174,19 @@ def test_a_controllers_name_with_a_version_is_a_controllers(program: str) -> Non
     assert signal.attributes["subtype"] == "ierr"
     (unknown,) = on("raw.alerts", f"Nov 21 07:13:13 gpu-7-bmc {program}: Quark tray 2 fault detected")
     assert unknown.kind == SignalKind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("gpu-7-bmc: Memory #0x87 | Uncorrectable ECC | CPU2_DIMM_C1 | Asserted", "gpu-7"),
+        ("gpu7: SEL 0x0191 Memory #0x87 | Uncorrectable ECC | P2-DIMMB1 | Asserted", "gpu7"),
+        ("gpu7: Quark tray 2 fault detected", "gpu7"),
+        ("PSU1: Power Supply AC lost", "relay-1"),
+        ("CPU2: IERR asserted", "relay-1"),
+    ],
+)
+def test_a_relay_of_controllers_speaks_of_the_host_that_it_names(text: str, node: str) -> None:
+    """Who polls the controllers of a hundred hosts is not ill with each of them."""
+    (signal,) = on("raw.node-logs", f"<28>Nov 21 07:13:13 relay-1 ipmi-sel[81]: {text}")
+    assert signal.entity.node == node
