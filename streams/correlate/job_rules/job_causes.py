@@ -124,7 +124,7 @@ def _retry(evidence: JobEvidence, burst: Burst | Episode, until: datetime, confi
     if evidence.moved:
         went_on = any(burst.end + config.together < at <= until for at in evidence.moved)
     else:
-        went_on = any(p.end is None or p.end > until for p in _anew(evidence, burst, config))
+        went_on = any(p.end is None or p.end > until or p.succeeded for p in _anew(evidence, burst, config))
     if went_on:
         return "over"
     return "" if any(burst.start < end <= until for end in evidence.ended) else "waits"

@@ -604,6 +604,23 @@ def test_what_a_retry_gets_over_is_no_incident(
     assert [i.state.is_over for i in found] == ([goes_on is not None] if told else [])
 
 
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_retry_that_finishes_within_minutes_has_got_over_it(phase: str) -> None:
+    """Also of a job that prints no progress: its pods say how they ended."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 2, 0, "cuda_oom"))
+    world.end("llama", FOUR, 8)
+    world.pass_to(60, step=10)
+    again = pods("llama", FOUR, since=60, attempt=2)
+    for pod in again:
+        world.tell(pod)
+    world.pass_to(300, step=10)
+    for pod in again:
+        world.tell(replace(pod, ended_at=at(300), phase=phase, observed_at=at(300)))
+    world.pass_to(1500, step=10)
+    assert [i.family for i in world.incidents()] == ([] if phase == "Succeeded" else ["application"])
+
+
 def closed(name: str, rank: int, seconds: float) -> Signal:
     """A rank that finds a peer's connection closed."""
     error = nccl_error(name, rank, seconds)
