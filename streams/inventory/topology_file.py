@@ -5,6 +5,7 @@ leaf-03:                      # the switch, as it names itself in its logs
   Ethernet96: {switch: spine-1, port: Ethernet3}
 nodes:                        # where the cabling is not known port by port
   gpu-07: {leaf: leaf-03, rack: r12, nvlink_domain: d4, rails: {mlx5_0: leaf-03, mlx5_1: leaf-04}}
+  gpu-08: {rack: r12, nics: {mlx5_0: {switch: leaf-03, port: Ethernet16}}}   # cables, told from the node's end
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any
 
 import yaml
@@ -42,13 +44,23 @@ class _End(Strict):
         return self
 
 
+class _SwitchPort(Strict):
+    """Where a NIC is plugged in."""
+
+    switch: Name
+    port: Name
+
+
 class NodePosition(Strict):
-    """Location of a node. `rails` names the leaf of each NIC, where a node's NICs are connected to different ones."""
+    """Location of a node. `rails` names the leaf of each NIC, where a node's NICs are connected to different ones; `nics` also
+    the port, which makes a cable.
+    """
 
     leaf: Name | None = None
     rack: Name | None = None
     nvlink_domain: Name | None = None
     rails: dict[str, Name] = Field(default_factory=dict)
+    nics: dict[str, _SwitchPort] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,18 @@ def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
     if not isinstance(nodes, dict):
         raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
     places = {name: _place(n, entry) for n, entry in nodes.items() for name in hosts(str(n))}
-    return Cabling(list(_links(cluster, switches, at)), places)
+    links = {
+        link.key: link for link in chain(_links_of_nodes(cluster, places, at), _links(cluster, switches, at))
+    }
+    return Cabling(list(links.values()), places)
+
+
+def _links_of_nodes(cluster: str, places: Mapping[str, NodePosition], at: datetime) -> Iterator[LinkFact]:
+    for node, place in places.items():
+        for nic, end in place.nics.items():
+            yield LinkFact(
+                cluster=cluster, switch=end.switch, port=end.port, observed_at=at, node=node, nic=nic
+            )
 
 
 def _place(node: object, entry: object) -> NodePosition:
