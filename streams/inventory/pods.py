@@ -64,7 +64,11 @@ def pod_fact(
 
 
 def _scheduled_at(pod: KubeObject) -> datetime | None:
-    return time(condition(pod, "PodScheduled"), "lastTransitionTime") if holds(pod, "PodScheduled") else None
+    """When it came to its node. Its kubelet took it after that, and never later again, however often its containers start."""
+    if not holds(pod, "PodScheduled"):
+        return None
+    times = time(condition(pod, "PodScheduled"), "lastTransitionTime"), time(part(pod, "status"), "startTime")
+    return min((at for at in times if at is not None), default=None)
 
 
 def _removed_at(pod: KubeObject) -> datetime | None:
