@@ -17,6 +17,7 @@ from streams.correlate.node_rules.node_outages import (
     is_crowded,
     is_dead,
     outages,
+    unreached,
 )
 from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink_domain
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
@@ -127,6 +128,7 @@ class SharedCauses(CauseSource):
             if not is_dead(h) and h.facts.get("maintenance") is not True
             for absence in absences_of(node, h, row)
         )
+        absences += tuple(unreached(self._cluster, node, row))
         self._expect([a.hypothesis for a in absences])
         touched = self._absent.put(node, {NODES: absences} if absences else {})
         if self._counted != self._topology.counts():

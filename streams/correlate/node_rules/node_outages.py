@@ -22,14 +22,14 @@ from streams.correlate.node_rules.node_readiness import down_intervals
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.node_rules.shared_parts import part_policy, peak, root_of
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, split_at_gaps
+from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
-from streams.correlate.state.place import NODES
-from streams.correlate.state.rows import NodeRow
+from streams.correlate.state.place import NODES, Place, PlaceKind
+from streams.correlate.state.rows import NodeRow, of_kind
 from streams.correlate.state.topology import Topology
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 FAMILY = IncidentFamily.NODES_NOT_READY
@@ -52,6 +52,9 @@ class OutagePolicy(Strict):
     settle_s: int
     again_s: int
     alone_share: float
+    unreached_s: int
+    unreached_quiet_s: int
+    unreached_told_s: int
 
     @property
     def within(self) -> timedelta:
@@ -88,6 +91,8 @@ class Absence:
     is_last: bool
     """Whether its incident knows of no later time."""
     parts: tuple[Part, ...] = ()
+    by_kubelet: bool = False
+    """Whether the node's kubelet tells of it, and not the API server."""
 
     @property
     def start(self) -> datetime:
@@ -102,6 +107,43 @@ def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
     every = down_intervals(s for group in row.seen.values() for s in group)
     mine = [i for i in every if i.sightings[0].id in known]
     return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], parts) for m in mine]
+
+
+def unreached(cluster: str, node: str, row: NodeRow) -> list[Absence]:
+    """Each time that the node's kubelet could not reach the API server for long: the same outage, told from its other end.
+
+    Its kubelet speaks, so the node lives. By itself it is no incident of the node.
+    """
+    policy = outage_policy()
+    lines = [s for s in of_kind(row.seen, SignalKind.NODE_CONDITION) if s.firing and is_unreached(s)]
+    parts = row.fact.shared_parts if row.fact else ()
+    found = []
+    for group in split_at_gaps(
+        sorted(lines, key=order), lambda s: s.at, timedelta(seconds=policy.unreached_quiet_s)
+    ):
+        first, last = group[0], group[-1]
+        if last.at - first.at < timedelta(seconds=policy.unreached_s):
+            continue
+        hypothesis = Hypothesis(
+            place=Place(PlaceKind.NODE, node),
+            root=Entity(cluster, node=node),
+            family=IncidentFamily.NODE_DOWN,
+            incarnation=0,
+            certainty=Certainty.WEAK,
+            fault_at=first.at,
+            last_at=last.at,
+            ready_at=first.seen_at + timedelta(seconds=policy.unreached_told_s),
+            rule="many nodes at once",
+            facts={"lives": True},
+        )
+        end = last.at + timedelta(seconds=policy.unreached_quiet_s)
+        found.append(Absence(node, hypothesis, first, end, is_last=False, parts=parts, by_kubelet=True))
+    return found
+
+
+def is_unreached(s: Sighting) -> bool:
+    """Whether a node's own agent says that it cannot reach the API server."""
+    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "node_status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +241,11 @@ def _wave(
     return _wave_of(Entity(cluster), rest) if many else None
 
 
+def _nodes(absences: Iterable[Absence]) -> int:
+    """How many nodes these are: of one the kubelet and the API server may both tell."""
+    return len({a.node for a in absences})
+
+
 def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
     backs = sorted(a.end for a in absences if a.end is not None)
     enough = ceil(outage_policy().back_share * len(absences))
@@ -210,7 +257,7 @@ def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
     if not absences:
         return None
     rule, began = outage_policy(), absences[0].start
-    known = topology.nodes_known_at(began)
+    known, went = topology.nodes_known_at(began), _nodes(absences)
     by_part: dict[Part, list[Absence]] = defaultdict(list)
     for absence in absences:
         for part in absence.parts:
@@ -218,11 +265,11 @@ def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
     found = []
     for part, mine in by_part.items():
         size, nodes = topology.parts.size(part, began), len({a.node for a in mine})
-        if len(mine) < rule.part_of_all * len(absences) or size >= part_policy().all * known:
+        if nodes < rule.part_of_all * went or size >= part_policy().all * known:
             continue
         # Where most of the cluster went, only a part that went as a whole, and alone, is why.
-        whole = nodes >= rule.whole * size and len(mine) >= rule.whole * len(absences)
-        if rule.are_most(len(absences), known) and not whole:
+        whole = nodes >= rule.whole * size and nodes >= rule.whole * went
+        if rule.are_most(went, known) and not whole:
             continue
         hit = peak((a.start, a.end, a.node) for a in mine)
         if hit >= rule.part_nodes and hit >= rule.part_share * size:
@@ -244,7 +291,7 @@ def _faults(
 def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -> SharedFault:
     mine = [a for wave in waves for a in wave.parts]
     first = waves[0].absences
-    hit = max(len(wave.absences) for wave in waves)
+    hit = max(_nodes(wave.absences) for wave in waves)
     hypothesis = Hypothesis(
         place=NODES.place,
         root=root,
@@ -287,7 +334,7 @@ def _facts(waves: Sequence[_Wave], hit: int, known: int) -> dict[str, Attribute]
     facts: dict[str, Attribute] = {"nodes_hit": rounded(hit), "nodes_known": known}
     if _live(waves):
         facts["nodes_live"] = True
-    if waves[-1].over_at is not None:
+    if waves[-1].over_at is not None and not any(a.by_kubelet for a in waves[-1].absences):
         facts["nodes_back"] = True
     return facts
 
@@ -302,7 +349,12 @@ def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
     shared = "" if known < hit else f" of {known}"
     at_once = absences[-1].start - absences[0].start <= outage_policy().within
     when = "within the minute" if at_once else "one after the other"
-    why = f"{rounded(hit)}{' or more' if rounded(hit) < hit else ''}{shared} nodes went NotReady {when}"
+    count = f"{rounded(hit)}{' or more' if rounded(hit) < hit else ''}{shared}"
+    why = f"{count} nodes went NotReady {when}"
+    if any(a.by_kubelet for a in absences):
+        why = f"the kubelets of {count} nodes do not reach the API server"
+        if not all(a.by_kubelet for wave in waves for a in wave.absences):
+            why += ", which shows them NotReady"
     if root.kind != "cluster":
         why += f", nearly all of them of {root}: look at it and at the network behind it before at any node"
     elif outage_policy().are_most(hit, known):

@@ -334,3 +334,44 @@ def test_nodes_whose_absence_was_forgotten_still_count_as_away(by_facts: bool) -
     last = max(world.incidents(), key=lambda i: i.fault_at)
     assert last.root.node == "n00"
     assert last.certainty is (Certainty.LIKELY if by_facts else Certainty.DECISIVE)
+
+
+def unreached(names: Sequence[str], since: float, until: float, every: float = 10) -> list[Signal]:
+    """Kubelets that say every few seconds that they do not reach the API server."""
+    times = [since + every * i for i in range(int((until - since) / every) + 1)]
+    return [sign("node.condition", n, t + 0.1 * i, "node_status") for t in times for i, n in enumerate(names)]
+
+
+def test_kubelets_that_do_not_reach_the_api_server_are_one_incident() -> None:
+    world = told(unreached(NAMES, 0, 600, every=60), 700)
+    incident = world.only()
+    assert (incident.family, incident.root.kind) == ("nodes_not_ready", "cluster")
+    assert "API server" in incident.reason
+    assert incident.facts["nodes_live"] is True
+    world.pass_to(1000, step=20)
+    assert world.only().state is IncidentState.RESOLVED
+
+
+def test_an_api_server_that_is_upgraded_is_none() -> None:
+    world = told(unreached(NAMES, 0, 50), 700)
+    assert not world.published
+
+
+def test_a_few_kubelets_that_do_not_reach_it_are_none() -> None:
+    world = told(unreached(SPREAD[:4], 0, 600, every=60), 700)
+    assert not world.published
+
+
+@pytest.mark.parametrize("order", ["as it was", "backwards"])
+def test_what_the_api_server_says_when_it_is_back_is_the_same_outage(order: str) -> None:
+    signals = [*unreached(NAMES[:40], 0, 300, every=60), *went(NAMES[:40], 310), *back(NAMES[:40], 430)]
+    world = World(facts())
+    if order == "backwards":
+        world.see(*sorted(signals, key=lambda s: s.observed_at, reverse=True))
+        world.pass_to(1500, step=20)
+    else:
+        told(signals, 1500, world)
+    incident = world.only()
+    assert (incident.family, incident.root.kind) == ("nodes_not_ready", "cluster")
+    assert incident.facts["nodes_hit"] == 40
+    assert len(world.published) == 1
