@@ -21,6 +21,9 @@ from streams.inventory.ranks import PodRanks
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
 
+_WATCH_LAG = timedelta(seconds=5)
+"""How much later than a change a watch tells of it at most, with clocks that differ."""
+
 
 def pod_fact(
     cluster: str,
@@ -59,7 +62,7 @@ def pod_fact(
         workload_guessed=True if work.guessed else None,
         created_at=time(part(pod, "metadata"), "creationTimestamp"),
         started_at=_started_at(pod),
-        removed_at=_removed_at(pod),
+        removed_at=_removed_at(pod, at),
     )
 
 
@@ -71,12 +74,18 @@ def _scheduled_at(pod: KubeObject) -> datetime | None:
     return min((at for at in times if at is not None), default=None)
 
 
-def _removed_at(pod: KubeObject) -> datetime | None:
-    """When its deletion was asked for: the object says when its time to end by itself is over."""
+def _removed_at(pod: KubeObject, seen_at: datetime) -> datetime | None:
+    """When its deletion was asked for: the object says when its time to end by itself is over.
+
+    A watch tells of it at once. Where it comes later, that time was shortened meanwhile, or is none: a pod that ended has no
+    use for it.
+    """
     about = part(pod, "metadata")
     until = time(about, "deletionTimestamp")
     grace = whole(about.get("deletionGracePeriodSeconds")) or 0
-    return until - timedelta(seconds=grace) if until is not None else None
+    return (
+        min(until, max(until - timedelta(seconds=grace), seen_at - _WATCH_LAG)) if until is not None else None
+    )
 
 
 def _started_at(pod: KubeObject) -> datetime | None:

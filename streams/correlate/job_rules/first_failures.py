@@ -3,7 +3,8 @@
 A program's own fault follows the program; a host's follows the host. The third job, or the third set of nodes, that dies first on
 one host within a month accuses it, unless jobs die first on its other hosts just as often. On the same nodes the same job counts
 again where it crashes in another way, as a program does whose memory or results are damaged: its own faults repeat themselves.
-Rank 0 proves nothing: programs fail there first.
+Rank 0 proves nothing: programs fail there first. Only that other jobs crash there in other ways does, for a bad program crashes
+in its own way each time. On a host that is accused already whatever fails first there is of the same fault.
 """
 
 from __future__ import annotations
@@ -31,25 +32,34 @@ _LEAD = timedelta(seconds=2)
 
 _CRASHES = frozenset({"4", "7", "8", "11", "-4", "-7", "-8", "-11", "132", "135", "136", "139"})
 """Exit codes and signals of a process that crashed: illegal instruction, bus error, arithmetic, an address that is not there."""
+_OF_CHIPS = frozenset({"cuda_error", "not_a_number"})
+"""Failures that a chip which computes wrongly leaves as well as bad code does."""
+_LEADS = "rank 0 "
+"""How the circumstances of a crash begin that rank 0 may have had."""
 _MANY_HOSTS = 3
 """Of two hosts one fails first twice in a row by mere chance."""
 
 
 def crashed(s: Sighting) -> bool:
-    """Whether it is a crash in a kernel or at an address: what a process does by itself, and not when its peers are gone."""
+    """Whether it is a crash in a kernel or at an address, or a wrong result: what a process does by itself, and not when its
+    peers are gone.
+    """
     if s.kind != SignalKind.JOB_FAILED:
         return False
-    return s.text("subtype") == "cuda_error" or not _CRASHES.isdisjoint(
-        (s.text("exitcode"), s.text("signal"))
-    )
+    return s.text("subtype") in _OF_CHIPS or not _CRASHES.isdisjoint((s.text("exitcode"), s.text("signal")))
 
 
 def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
     """The host on which a job ended first, where nothing says why and the rank that did is not rank 0, as far as known."""
     host = _first(burst, placements)
-    if host is None:
+    if host is None or _is_alone(host, placements):
         return None
-    return _telling(host, placements, [s for s in burst.failures if _stands(s, placements) == host])
+    return None if _is_led(host, burst, placements) and not _crashed_at(host, burst, placements) else host
+
+
+def any_first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
+    """The host on which a job ended first, of whatever rank, and though it be the job's only one."""
+    return _first(burst, placements)
 
 
 def crashed_on(burst: Burst, placements: Sequence[Placement]) -> str | None:
@@ -81,16 +91,27 @@ def suspected_host(finding: HangFinding, placements: Sequence[Placement]) -> str
     """The one host that peers name as gone before them, where that is all that is known."""
     if finding.node is not None or finding.mismatch or len(finding.suspects) != 1:
         return None
-    return _telling(finding.suspects[0], placements)
+    node = finding.suspects[0]
+    return None if _is_alone(node, placements) or _leads(node, placements) else node
 
 
-def _telling(node: str, placements: Sequence[Placement], words: Iterable[Sighting] = ()) -> str | None:
-    """The host, unless it is the job's only one, or that of rank 0 and no word says that another rank failed there."""
-    alone = {p.node for p in placements} <= {node}
-    leads = any(p.node == node and 0 in p.ranks for p in placements)
-    if leads and (ranks := {rank for s in words if (rank := _rank(s, placements)) is not None}):
-        leads = 0 in ranks
-    return None if alone or leads else node
+def _is_alone(node: str, placements: Sequence[Placement]) -> bool:
+    return {p.node for p in placements} <= {node}
+
+
+def _leads(node: str, placements: Sequence[Placement]) -> bool:
+    return any(p.node == node and 0 in p.ranks for p in placements)
+
+
+def _is_led(node: str, burst: Burst, placements: Sequence[Placement]) -> bool:
+    """Whether rank 0 stands there, and no word says that it was another rank that failed."""
+    words = (s for s in burst.failures if _stands(s, placements) == node)
+    ranks = {rank for s in words if (rank := _rank(s, placements)) is not None}
+    return _leads(node, placements) and (not ranks or 0 in ranks)
+
+
+def _crashed_at(node: str, burst: Burst, placements: Sequence[Placement]) -> bool:
+    return any(crashed(s) and _stands(s, placements) == node for s in burst.failures)
 
 
 def _stands(s: Sighting, placements: Sequence[Placement]) -> str | None:
@@ -109,7 +130,12 @@ def _rank(s: Sighting, placements: Sequence[Placement]) -> int | None:
 
 
 def circumstances(placements: Sequence[Placement], burst: Burst | None = None) -> str:
-    """A short name of where a job ran; of a crash also of how it crashed, as far as its own faults would not change that."""
+    """A short name of where a job ran; of a crash also of how it crashed, as far as its own faults would not change that. Where
+    it may have been rank 0, only of how.
+    """
+    host = _first(burst, placements) if burst is not None else None
+    if burst is not None and host is not None and _is_led(host, burst, placements):
+        return f"{_LEADS}{digest('ways', burst.signature, size=8)}"
     how = ways(burst, placements) if burst is not None else ""
     return digest("nodes", *sorted({p.node for p in placements}), *([how] if how else []), size=8)
 
@@ -137,10 +163,39 @@ def earlier_firsts(
     known = (*_before(history.get(node, ()), at), *_before(own.get(node, ()), at))
     here = circumstances(placements, burst)
     mine = {(f.job, f.nodes): f for f in known if (f.job, f.nodes) != (job.key, here)}
-    elsewhere = (found for firsts in (history, own) for name, found in firsts.items() if name != node)
-    others = sum(len(list(_before(found, at))) for found in elsewhere)
-    enough = len(mine) + 1 >= policy().repeats.first_on_host and others <= len(mine)
+    enough = _is_enough([*mine, (job.key, here)]) and _elsewhere(node, history, own, at) <= len(mine)
     return sorted(mine.values(), key=lambda f: (f.fault_at, f.incident)) if enough else []
+
+
+def accusers(
+    node: str, history: Mapping[str, Sequence[PastFault]], burst: Burst, job: JobRef
+) -> list[PastFault]:
+    """The earlier deaths of other jobs that accuse this host, if need be with this crash; none if they do not."""
+    at = burst.start
+    mine = {(f.job, f.nodes): f for f in _before(history.get(node, ()), at) if f.job != job.key}
+    deaths = [*mine, *([(job.key, None)] if any(map(crashed, burst.failures)) else [])]
+    enough = _is_enough(deaths) and _elsewhere(node, history, {}, at) < len(mine)
+    return sorted(mine.values(), key=lambda f: (f.fault_at, f.incident)) if enough else []
+
+
+def _is_enough(deaths: Sequence[tuple[str | None, str | None]]) -> bool:
+    """Whether so many deaths, by job and circumstances, accuse a host. Those of rank 0 must be of other jobs, in other ways."""
+    led = [(job, how) for job, how in deaths if (how or "").startswith(_LEADS)]
+    counted = len(deaths) - len(led)
+    if len({how for _, how in led}) > 1 or (led and counted):
+        counted += len({job for job, _ in led})
+    return counted >= policy().repeats.first_on_host
+
+
+def _elsewhere(
+    node: str,
+    history: Mapping[str, Sequence[PastFault]],
+    own: Mapping[str, Sequence[PastFault]],
+    at: datetime,
+) -> int:
+    """How many deaths began on the job's other hosts."""
+    elsewhere = (found for firsts in (history, own) for name, found in firsts.items() if name != node)
+    return sum(len(list(_before(found, at))) for found in elsewhere)
 
 
 def _before(found: Iterable[PastFault], at: datetime) -> Iterable[PastFault]:
@@ -150,7 +205,7 @@ def _before(found: Iterable[PastFault], at: datetime) -> Iterable[PastFault]:
 
 def accusation(node: str, earlier: Sequence[PastFault]) -> HangFinding:
     """What the history says, as far as a history goes: somebody is asked."""
-    jobs = list(dict.fromkeys((f.job or "").partition("/")[2] for f in earlier))
+    jobs = list(dict.fromkeys((f.job or "").partition("/")[2].lstrip("/") for f in earlier))
     days = sorted({f.fault_at.date().isoformat() for f in earlier})
     why = (
         f"it failed first on {node}, whose log tells of nothing; so did {', '.join(jobs[:4])} "

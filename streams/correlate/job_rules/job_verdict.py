@@ -29,8 +29,11 @@ from streams.correlate.job_rules.explaining_causes import (
 from streams.correlate.job_rules.first_failures import (
     RULE,
     accusation,
+    accusers,
+    any_first_host,
     as_episode,
     circumstances,
+    crashed,
     crashed_on,
     earlier_firsts,
     first_host,
@@ -232,7 +235,7 @@ class _Firsts:
         there = self._there(burst)
         host = first_host(burst, there)
         if host is None:
-            return False
+            return self._accuse_known(verdict, burst, there)
         before = self._seen.setdefault(host, [])
         own = {name: [fault for _, fault in crashes] for name, crashes in self._seen.items()}
         earlier = earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start, own, burst)
@@ -242,16 +245,30 @@ class _Firsts:
         before.append((burst, past))
         if not earlier:
             return False
-        ready_at = burst.seen_at + self._config.application_settle
-        finding, episode = accusation(host, earlier), as_episode(burst)
-        verdict.suspicions.append(Suspicion(host, evidence.job, finding, episode, ready_at, ()))
-        suspect = Suspect(Place(PlaceKind.NODE, host))
+        suspect = self._suspect(verdict, burst, host, earlier)
         for crash, _ in before:
             verdict.claim(suspect, crash, crash.sightings)
-            self.accused.append((crash, suspect))
+            if crash is not burst:
+                self.accused.append((crash, suspect))
             for crashes in loose.values():
                 crashes[:] = [c for c in crashes if c is not crash]
         return True
+
+    def _accuse_known(self, verdict: JobVerdict, burst: Burst, there: Sequence[Placement]) -> bool:
+        """Suspect the host on which the job ended first, if other jobs accuse it already: also by rank 0, or as its only one."""
+        evidence, host = self._evidence, any_first_host(burst, there)
+        if host is None or not (earlier := accusers(host, evidence.firsts, burst, evidence.job)):
+            return False
+        verdict.claim(self._suspect(verdict, burst, host, earlier), burst, burst.sightings)
+        return True
+
+    def _suspect(self, verdict: JobVerdict, burst: Burst, host: str, earlier: Sequence[PastFault]) -> Suspect:
+        ready_at = burst.seen_at + self._config.application_settle
+        finding, episode = accusation(host, earlier), as_episode(burst)
+        verdict.suspicions.append(Suspicion(host, self._evidence.job, finding, episode, ready_at, ()))
+        suspect = Suspect(Place(PlaceKind.NODE, host))
+        self.accused.append((burst, suspect))
+        return suspect
 
 
 def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:
@@ -476,11 +493,13 @@ def _accused(finding: HangFinding, missed: frozenset[str]) -> str | None:
 def _is_teardown(burst: Burst, hangs: Sequence[Episode], config: Config) -> bool:
     """Whether the watchdogs of a hang reported before the codes: killed processes leave XIDs on every node.
 
-    Where ranks report no more than that others have ended, there was no hang: why those ended comes first.
+    Where ranks report no more than that others have ended, there was no hang: why those ended comes first. So it does where one
+    crashed before any rank reported: what is torn down is killed.
     """
     return any(
         hang.reported_at - config.together <= burst.start <= hang.end + config.quiet
         and not only_deaths(hang.reports)
+        and not any(crashed(s) and s.at <= hang.reported_at for s in burst.failures)
         for hang in hangs
     )
 
@@ -521,7 +540,8 @@ def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config
     if only_deaths(episode.reports):
         return burst.hit_between(since, episode.reported_at + config.together)
     # Peers may report a closed connection before the program that closed it has logged why.
-    until = episode.reported_at + (config.together if burst.speaks_for_itself else timedelta())
+    own = burst.speaks_for_itself or any(map(crashed, burst.failures))
+    until = episode.reported_at + (config.together if own else timedelta())
     if not burst.hit_between(since, until):
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)

@@ -326,7 +326,8 @@ def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
         newest = max(old.fact, fact, key=lambda f: (f.observed_at, encode(f)))
         # A pod stays on its node for good: what calls it scheduled later than before tells of its containers.
         times = [f.scheduled_at for f in (old.fact, fact) if f.scheduled_at and f.node in (None, newest.node)]
-        newest = replace(newest, scheduled_at=min(times, default=None))
+        removed = [f.removed_at for f in (old.fact, fact) if f.removed_at]
+        newest = replace(newest, scheduled_at=min(times, default=None), removed_at=min(removed, default=None))
         known[fact.uid] = Tenancy(newest, min(old.first_seen, fact.observed_at))
     latest = sorted(known.values(), key=lambda t: (t.first_seen, t.fact.uid))[-MAX_TENANCIES:]
     return replace(row, tenancies=tuple(latest))
