@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from streams.ingest import lldp, timestamps
+from streams.ingest.events import slurm_jobs
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.logs import text
 from streams.ingest.metrics import devices
@@ -58,6 +59,8 @@ def read_metric(
         node = tags.get("hostname") or tags.get("source") or tags.get("host")
         source = "kernel" if program in KERNEL_TAGS else program
         text.read(message, context, into, at=at, node=node, source=source)
+        return
+    if slurm_jobs.of_labels({**fields, **tags, "jobname": tags.get("name")}, at, context, into):
         return
     device = devices.of_tags(tags)
     if "lldp" in name.lower() or "lldp" in tags.get("path", ""):
