@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
+from streams.correlate.fabric_rules.links import LinkFault
+from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
     BY_VOTES,
+    SOMEWHERE,
     LinkFaultsBySwitch,
     SwitchFault,
     explains,
@@ -19,7 +23,7 @@ from streams.correlate.fabric_rules.switch_faults import (
 )
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.node_rules.shared_parts import common_part, root_of
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow
 from streams.model.entity import Entity
 
@@ -37,6 +41,8 @@ class SwitchCauses(CauseSource):
         self._faults: dict[str, list[SwitchFault]] = {}
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
+        self._joined: dict[Place, dict[str, datetime]] = {}
+        """Places that lost a link to an unknown switch when just one known switch lost many: by that switch, when they did."""
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched switches, and touch the places whose links they took away."""
@@ -62,9 +68,13 @@ class SwitchCauses(CauseSource):
 
     def _judge(self, names: Iterable[str], round_: Round) -> None:
         touched = round_.touched
-        for name in names:
+        # Last, links of which it is not known where they end: they may be those of a switch that is known to fail.
+        named = sorted(set(names) - {SOMEWHERE})
+        for name in (*named, *([SOMEWHERE] if named or SOMEWHERE in names else [])):
             before, after = self._faults.pop(name, []), list[SwitchFault]()
             around, known = self._links.around(name), self._topology.neighbours(name)
+            if name == SOMEWHERE:
+                around = self._without_joined(around, touched)
             if by_job := self._blamed.pop(name, {}):
                 self._blamed[name] = by_job
             blames = [blame for job in sorted(by_job) for blame in by_job[job]]
@@ -89,6 +99,39 @@ class SwitchCauses(CauseSource):
                     touched.add(place)
                 touched.shared |= self._shared.doubted()
                 touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
+
+    def _without_joined(self, around: Iterable[LinkFault], touched: Touched) -> list[LinkFault]:
+        """These faults of links without those that fell together with the links of one known switch: not all cables are known."""
+        known = [
+            (name, [s.at for s in f.hypothesis.causes])
+            for name, faults in self._faults.items()
+            for f in faults
+            if name != SOMEWHERE and len(f.members) >= self._config.leaf_neighbours
+        ]
+        before, self._joined = self._joined, {}
+        window, rest = self._config.leaf_window, list[LinkFault]()
+        for fault in around:
+            alone = list[LinkEvent]()
+            for event in fault.events:
+                beside = {n for n, times in known if any(abs(event.at - at) <= window for at in times)}
+                if len(beside) != 1:
+                    alone.append(event)
+                    continue
+                mine = self._joined.setdefault(fault.place, {})
+                mine |= {name: min(event.at, mine.get(name, event.at)) for name in beside}
+            if alone:
+                rest.append(replace(fault, events=tuple(alone)))
+        for place in before.keys() ^ self._joined.keys():
+            touched.add(place)
+        return rest
+
+    def _members(self, fault: SwitchFault) -> Mapping[Place, datetime]:
+        """The places whose links a switch took away, with those whose cable is not known."""
+        switch = fault.hypothesis.root.switch
+        if not switch or not self._joined:
+            return fault.members
+        joined = {place: by[switch] for place, by in self._joined.items() if switch in by}
+        return {**joined, **fault.members}
 
     def _shared_by(self, nodes: Set[str]) -> Entity | None:
         """What these hosts share besides a switch."""
@@ -117,9 +160,9 @@ class SwitchCauses(CauseSource):
             fault.hypothesis
             for faults in self._faults.values()
             for fault in faults
-            if place in fault.members
+            if (at := self._members(fault).get(place)) is not None
             and explains(fault.hypothesis, h)
-            and fault.members[place] - before <= h.fault_at <= fault.hypothesis.last_at + after
+            and at - before <= h.fault_at <= fault.hypothesis.last_at + after
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 
@@ -138,4 +181,6 @@ class SwitchCauses(CauseSource):
     def members(self, incident: str, place: Place) -> Iterable[Place]:
         """The places whose links a switch took away."""
         faults = self._faults.get(place.name, ()) if place.kind is PlaceKind.SWITCH else ()
-        return (member for fault in faults if fault.hypothesis.id == incident for member in fault.members)
+        return (
+            member for fault in faults if fault.hypothesis.id == incident for member in self._members(fault)
+        )

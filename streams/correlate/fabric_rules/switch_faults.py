@@ -119,7 +119,8 @@ def switch_faults(
     sessions = [
         (where, session)
         for where in sorted(by_root, key=lambda r: r.key)
-        for session in incarnations.sessions(where, "fabric", by_root[where])
+        # One that comes back and goes again within the hour is the same one.
+        for session in incarnations.sessions(where, "fabric", by_root[where], again=config.link_again)
     ]
     for where, session in sessions:
         mine = [members[s.id] for s in session.sightings if s.id in members]
