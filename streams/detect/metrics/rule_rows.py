@@ -145,7 +145,7 @@ class MetricRow(Strict):
     """The valid range of a reading; others are ignored."""
     for_: Duration = Field(0, alias="for", validate_default=False)
     samples: int = Field(1, ge=1)
-    gap: Duration = 300_000
+    gap: Duration = 900_000
 
     bits: Mapping[int, str] = {}
     unless: int = 0
