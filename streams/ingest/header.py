@@ -116,6 +116,12 @@ _SUBSYSTEM_FIRST = re.compile(
 KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
 
 
+_OWN_CLOCK = re.compile(
+    rf"(?:{_MONTH}) [ \d]\d \d\d:\d\d:\d\d \d{{6}} (?=\[[0-9A-F]{{4,16}}\] 0x[0-9A-Fa-f]{{1,2}} -> )"
+)
+"""A daemon's own time behind its tag, as opensm writes it to syslog as well."""
+
+
 def read(text: str, reference: datetime) -> Header:
     """The header of one line. `reference` is when it was received; it completes times without a year."""
     if (match := _PLAIN.match(text)) is not None:
@@ -238,6 +244,8 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
 def _after_clock(text: str, header: Header) -> Header:
     """Skip the kernel's own clock and caller, which prove that the kernel wrote the line."""
     position, kernel = header.start, header.kernel
+    if header.tag and (match := _OWN_CLOCK.match(text, position)) is not None:
+        return header._replace(start=match.end())
     if kernel and (match := _PRIORITY.match(text, position)) is not None:
         position = match.end()
     for pattern in (_MINUTE, _MONOTONIC, _CALLER):
