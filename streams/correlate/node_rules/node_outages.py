@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from streams.model.signal import Attribute
 
 FAMILY = IncidentFamily.NODES_NOT_READY
 _MAX_SHOWN = 10
+_OF_SLURM = "slurm_controller"
 
 
 class OutagePolicy(Strict):
@@ -52,9 +54,11 @@ class OutagePolicy(Strict):
     settle_s: int
     again_s: int
     alone_share: float
-    unreached_s: int
-    unreached_quiet_s: int
+    unreached_within_s: int
+    unreached_share: float
     unreached_told_s: int
+    unreached_least_s: int
+    unreached_quiet_s: int
 
     @property
     def within(self) -> timedelta:
@@ -65,6 +69,11 @@ class OutagePolicy(Strict):
     def settle(self) -> timedelta:
         """How long after the others a node may come back."""
         return timedelta(seconds=self.settle_s)
+
+    @property
+    def unreached_told(self) -> timedelta:
+        """For how long agents must go on missing the control plane."""
+        return timedelta(seconds=self.unreached_told_s)
 
     def are_most(self, count: int, known: int) -> bool:
         """Whether so many nodes are most of the cluster."""
@@ -91,8 +100,8 @@ class Absence:
     is_last: bool
     """Whether its incident knows of no later time."""
     parts: tuple[Part, ...] = ()
-    by_kubelet: bool = False
-    """Whether the node's kubelet tells of it, and not the API server."""
+    by_agent: bool = False
+    """Whether the node's own agent tells of it, and not the control plane."""
 
     @property
     def start(self) -> datetime:
@@ -110,20 +119,16 @@ def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
 
 
 def unreached(cluster: str, node: str, row: NodeRow) -> list[Absence]:
-    """Each time that the node's kubelet could not reach the API server for long: the same outage, told from its other end.
+    """Each time that the node's agent could not reach the control plane for long: the same outage, told from its other end.
 
-    Its kubelet speaks, so the node lives. By itself it is no incident of the node.
+    It speaks, so the node lives. By itself it is no incident of the node.
     """
     policy = outage_policy()
     lines = [s for s in of_kind(row.seen, SignalKind.NODE_CONDITION) if s.firing and is_unreached(s)]
     parts = row.fact.shared_parts if row.fact else ()
-    found = []
-    for group in split_at_gaps(
-        sorted(lines, key=order), lambda s: s.at, timedelta(seconds=policy.unreached_quiet_s)
-    ):
+    found, gap = [], timedelta(seconds=policy.unreached_quiet_s)
+    for group in split_at_gaps(sorted(lines, key=order), lambda s: s.at, gap):
         first, last = group[0], group[-1]
-        if last.at - first.at < timedelta(seconds=policy.unreached_s):
-            continue
         hypothesis = Hypothesis(
             place=Place(PlaceKind.NODE, node),
             root=Entity(cluster, node=node),
@@ -132,18 +137,19 @@ def unreached(cluster: str, node: str, row: NodeRow) -> list[Absence]:
             certainty=Certainty.WEAK,
             fault_at=first.at,
             last_at=last.at,
-            ready_at=first.seen_at + timedelta(seconds=policy.unreached_told_s),
+            ready_at=first.seen_at + policy.unreached_told,
             rule="many nodes at once",
             facts={"lives": True},
         )
-        end = last.at + timedelta(seconds=policy.unreached_quiet_s)
-        found.append(Absence(node, hypothesis, first, end, is_last=False, parts=parts, by_kubelet=True))
+        longest = max((b.at - a.at for a, b in pairwise(group)), default=timedelta())
+        end = last.at + min(gap, max(2 * longest, timedelta(seconds=policy.unreached_least_s)))
+        found.append(Absence(node, hypothesis, first, end, is_last=False, parts=parts, by_agent=True))
     return found
 
 
 def is_unreached(s: Sighting) -> bool:
-    """Whether a node's own agent says that it cannot reach the API server."""
-    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "node_status"
+    """Whether a node's own agent says that it cannot reach the API server, or Slurm's controller."""
+    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") in ("node_status", _OF_SLURM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +241,22 @@ def _wave(
     """What went together without the parts that went dark by themselves, if that is many; None if it is not."""
     known = topology.nodes_known_at(together[0].start)
     rest = [a for a in together if a.hypothesis.id not in of_parts]
+    if not _is_unreached_for_long([a for a in rest if a.by_agent], known):
+        rest = [a for a in rest if not a.by_agent]
     if (part := _part(rest, topology)) is not None:
         return _wave_of(root_of(cluster, part), [a for a in rest if part in a.parts])
     many = outage_policy().are_many(peak((a.start, a.end, a.node) for a in rest), known)
     return _wave_of(Entity(cluster), rest) if many else None
+
+
+def _is_unreached_for_long(agents: Sequence[Absence], known: int) -> bool:
+    """Whether so many nodes' agents go on saying that they do not reach the control plane: somewhere one has just missed it."""
+    policy = outage_policy()
+    window = timedelta(seconds=policy.unreached_within_s)
+    if not agents or max(a.hypothesis.last_at for a in agents) - agents[0].start < policy.unreached_told:
+        return False
+    count = peak((a.start, a.start + window, a.node) for a in agents)
+    return policy.are_many(count, known) and count >= policy.unreached_share * known
 
 
 def _nodes(absences: Iterable[Absence]) -> int:
@@ -334,7 +352,7 @@ def _facts(waves: Sequence[_Wave], hit: int, known: int) -> dict[str, Attribute]
     facts: dict[str, Attribute] = {"nodes_hit": rounded(hit), "nodes_known": known}
     if _live(waves):
         facts["nodes_live"] = True
-    if waves[-1].over_at is not None and not any(a.by_kubelet for a in waves[-1].absences):
+    if waves[-1].over_at is not None and not any(a.by_agent for a in waves[-1].absences):
         facts["nodes_back"] = True
     return facts
 
@@ -351,18 +369,19 @@ def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
     when = "within the minute" if at_once else "one after the other"
     count = f"{rounded(hit)}{' or more' if rounded(hit) < hit else ''}{shared}"
     why = f"{count} nodes went NotReady {when}"
-    if any(a.by_kubelet for a in absences):
-        why = f"the kubelets of {count} nodes do not reach the API server"
-        if not all(a.by_kubelet for wave in waves for a in wave.absences):
+    if any(a.by_agent for a in absences):
+        server = "Slurm's controller" if absences[0].line.text("subtype") == _OF_SLURM else "the API server"
+        why = f"{count} nodes do not reach {server}"
+        if not all(a.by_agent for wave in waves for a in wave.absences):
             why += ", which shows them NotReady"
     if root.kind != "cluster":
         why += f", nearly all of them of {root}: look at it and at the network behind it before at any node"
     elif outage_policy().are_most(hit, known):
-        why += ": look at the API server and at the network to it before at any node"
+        why += ": look at the control plane and at the network to it before at any node"
     else:
         pools = set.intersection(*({p.name for p in a.parts if p.kind == "pool"} for a in absences))
         pool = f" They are all of pool {pools.pop()}." if pools else ""
-        why += f".{pool} Look at what they share (API server, network, an upgrade) before at any of them"
+        why += f".{pool} Look at what they share (control plane, network, an upgrade) before at any of them"
     if _live(waves):
         why += ". Logs or jobs of some of them go on: these live, and it is what watches them that does not hear them"
     if len(waves) > 1:

@@ -89,7 +89,7 @@ def test_most_nodes_at_once_are_one_incident_of_what_watches_them(order: str) ->
         "cluster",
         Certainty.LIKELY,
     )
-    assert "look at the API server" in incident.reason
+    assert "look at the control plane" in incident.reason
     assert "of 64 nodes" in incident.reason
     assert incident.facts["nodes_hit"] == 55
     assert {i.family for i in world.published.values()} == {"nodes_not_ready"}, (
