@@ -181,6 +181,32 @@ def weak_cause(
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id))
 
 
+def ill_where_pods_ended(evidence: JobEvidence, episode: Episode, config: Config) -> Hypothesis | None:
+    """What is wrong on the one node where a pod of the job had failed before the others spoke: they waited for it.
+
+    However weak that is, and though it stops no job that runs: this one never came to run.
+    """
+    ended = {
+        p.node
+        for p in evidence.placements
+        if p.succeeded is False
+        and p.end is not None
+        and p.start - config.slack <= episode.start
+        and p.end < episode.reported_at - config.slack
+        and not any(o.pod == p.pod and p.end < o.start <= episode.reported_at for o in evidence.placements)
+    }
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.root.node in ended
+        and cause.fault_at <= episode.reported_at
+        and (cause.cleared_at is None or cause.cleared_at >= episode.start)
+    ]
+    if len(ended) != 1:
+        return None
+    return max(found, key=lambda c: (*c.strength, c.fault_at, c.id), default=None)
+
+
 def missed_nodes(evidence: JobEvidence, episode: Episode, config: Config) -> frozenset[str]:
     """Nodes that were NotReady around the hang."""
     return frozenset(

@@ -208,34 +208,48 @@ def hang_root(
 
 
 _AGAIN = "; it failed so "
+_NAMELESS = frozenset({MISMATCH, "errors only", "all equal"})
+"""Rules of hangs that name nobody: when the next try ends in the same way, it ends for the same reason."""
 
 
-def one_mismatch(found: Sequence[Hypothesis], evidence: JobEvidence, config: Config) -> list[Hypothesis]:
-    """These roots, mismatches of a program that is tried again as one with a count, until a run or a person closes it."""
+def one_of_repeats(found: Sequence[Hypothesis], evidence: JobEvidence, config: Config) -> list[Hypothesis]:
+    """These roots, hangs of a job that name nobody and come back try after try as one with a count.
+
+    A mismatch is the program's until a run or a person closes it; the others are one while the next follows within the hour.
+    """
     kept: list[Hypothesis] = []
-    at: int | None = None
+    at: dict[str, int] = {}
     for h in found:
-        if h.rule != MISMATCH:
+        if h.rule not in _NAMELESS:
             kept.append(h)
             continue
-        first = kept[at] if at is not None else None
-        closed = evidence.own_closed.get(first.incarnation) if first is not None else None
-        over = closed is not None and h.fault_at > closed + config.linger
-        if at is None or first is None or over or h.fault_at > first.last_at + config.stale:
-            at = len(kept)
+        first = kept[at[h.rule]] if h.rule in at else None
+        if first is None or _is_anew(h, first, evidence, config):
+            at[h.rule] = len(kept)
             kept.append(h)
             continue
         times = int(str(first.facts.get("crashes", 1))) + 1
-        kept[at] = replace(
+        kept[at[h.rule]] = replace(
             first,
             last_at=h.last_at,
             cleared_at=h.cleared_at,
+            retry=h.retry if first.retry else "",
+            brief_until=h.brief_until if first.brief_until else None,
             why=f"{first.why.partition(_AGAIN)[0]}{_AGAIN}{times} times",
             causes=(*first.causes, *h.causes),
             symptoms=(*first.symptoms, *h.symptoms),
             facts={**first.facts, "crashes": times},
         )
     return kept
+
+
+def _is_anew(h: Hypothesis, first: Hypothesis, evidence: JobEvidence, config: Config) -> bool:
+    """Whether a hang has another reason than the one before it, or its reason was taken away since."""
+    if h.rule != MISMATCH:
+        return h.fault_at > first.last_at + config.link_again or h.family != first.family
+    closed = evidence.own_closed.get(first.incarnation)
+    over = closed is not None and h.fault_at > closed + config.linger
+    return over or h.fault_at > first.last_at + config.stale
 
 
 def culprit_facts(finding: HangFinding, episode: Episode) -> dict[str, Attribute]:

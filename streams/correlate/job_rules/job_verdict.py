@@ -21,6 +21,7 @@ from streams.correlate.job_rules.explaining_causes import (
     fabric_for,
     gone_meanwhile,
     gone_node,
+    ill_where_pods_ended,
     missed_nodes,
     storm_for,
     unheard_node,
@@ -42,7 +43,7 @@ from streams.correlate.job_rules.first_failures import (
 from streams.correlate.job_rules.job_causes import (
     application_root,
     hang_root,
-    one_mismatch,
+    one_of_repeats,
     rejections,
 )
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
@@ -165,8 +166,14 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         ):
             verdict.claim(cause.id, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
             continue
+        if (
+            all(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.reports)
+            and (reason := _why_unstarted(episode.start, unstarted, config)) is not None
+        ):
+            verdict.claim(reason, episode, episode.lines)
+            continue
         _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
-    verdict.hypotheses = one_mismatch(verdict.hypotheses, evidence, config)
+    verdict.hypotheses = one_of_repeats(verdict.hypotheses, evidence, config)
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
@@ -205,9 +212,14 @@ def _cannot_start(
     burst: Burst, unstarted: Sequence[tuple[StartFailures, Cause]], config: Config
 ) -> Cause | None:
     """Why the job could not start when it failed so."""
-    if burst.speaks_for_itself:
-        return None
-    return next((cause for failures, cause in unstarted if failures.covers(burst.start, config)), None)
+    return None if burst.speaks_for_itself else _why_unstarted(burst.start, unstarted, config)
+
+
+def _why_unstarted(
+    at: datetime, unstarted: Sequence[tuple[StartFailures, Cause]], config: Config
+) -> Cause | None:
+    """Why the job could not start then."""
+    return next((cause for failures, cause in unstarted if failures.covers(at, config)), None)
 
 
 class _Firsts:
@@ -406,6 +418,9 @@ def _judge_hang(
         return
     if (weak := weak_cause(evidence, episode, finding, config)) is not None:
         verdict.claim(weak.id, episode, [*episode.lines, *teardown])
+        return
+    if (ill := ill_where_pods_ended(evidence, episode, config)) is not None and not finding.mismatch:
+        verdict.claim(ill.id, episode, [*episode.lines, *teardown])
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     if finding.rule == WANDERS and (
