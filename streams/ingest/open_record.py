@@ -41,6 +41,7 @@ from streams.ingest.metrics import (
     influx,
     metricbeat,
     prometheus_adapter,
+    prometheus_api,
     telegraf,
     vector_metric,
 )
@@ -65,6 +66,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     redfish.read,
     lldp.read,
     prometheus_adapter.read,
+    prometheus_api.read,
     telegraf.read,
     metricbeat.read,
     vector_metric.read,

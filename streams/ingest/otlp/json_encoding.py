@@ -24,6 +24,10 @@ _LOGS = ("resourceLogs", "resource_logs")
 _METRICS = ("resourceMetrics", "resource_metrics")
 _TRACES = ("resourceSpans", "resource_spans")
 _SCOPE_LOGS = ("scopeLogs", "scope_logs", "instrumentationLibraryLogs")
+_OF_A_LOG_RECORD = (
+    *("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano"),
+    *("severityNumber", "severity_number"),
+)
 _SCOPE_METRICS = ("scopeMetrics", "scope_metrics", "instrumentationLibraryMetrics")
 
 
@@ -40,6 +44,9 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         whole = whole or bool(resources) or any(name in record for name in names)
         for resource in resources:
             reader(resource, context, into)
+    if not whole and _is_log_record(record):
+        _read_log(record, _place(record.get("resource")), context, into)
+        return True
     if not whole and any(name in record for name in _TRACES):
         into.unreadable.append("OpenTelemetry traces are not read: send logs and metrics")
         return True
@@ -58,14 +65,35 @@ def _read_logs(resource: JsonObject, context: RecordContext, into: Opened) -> No
         for index in context.interest.parts(parts):
             if into.full():
                 return
-            one = records[index]
-            at = _at(one, "timeUnixNano", "time_unix_nano")
-            at = at or _at(one, "observedTimeUnixNano", "observed_time_unix_nano")
-            severity = _first(one, "severityText", "severity_text")
-            known = {**place, **_attributes(one)}
-            number = _first(one, "severityNumber", "severity_number")
-            body = value_of(one.get("body"))
-            otlp_records.read_log(known, body, at, str(severity or ""), number, context, into)
+            _read_log(records[index], place, context, into)
+
+
+def _read_log(one: JsonObject, place: otlp_records.Attributes, context: RecordContext, into: Opened) -> None:
+    at = _at(one, "timeUnixNano", "time_unix_nano")
+    at = at or _at(one, "observedTimeUnixNano", "observed_time_unix_nano")
+    severity = _first(one, "severityText", "severity_text")
+    known = {**place, **_place(one)}
+    number = _first(one, "severityNumber", "severity_number")
+    body = value_of(one.get("body"))
+    otlp_records.read_log(known, body, at, str(severity or ""), number, context, into)
+
+
+def _is_log_record(record: JsonObject) -> bool:
+    """True for a log record by itself: some processors split a request down to it, and leave its resource beside it."""
+    return value_of(record.get("body")) is not None and any(name in record for name in _OF_A_LOG_RECORD)
+
+
+def _place(holder: object) -> otlp_records.Attributes:
+    """The attributes of a resource or record: pairs as the protocol has them, or the map that a processor made of them."""
+    if not isinstance(holder, dict):
+        return {}
+    attributes = holder.get("attributes")
+    if isinstance(attributes, dict):
+        return {str(name): value for name, value in attributes.items()}
+    if isinstance(attributes, list):
+        return _attributes(holder)
+    # A record's own keys (`body`, `timeUnixNano`) are none of its attributes; those of a resource have dotted names.
+    return {str(name): value for name, value in holder.items() if "." in str(name)}
 
 
 def _read_metrics(resource: JsonObject, context: RecordContext, into: Opened) -> None:

@@ -366,3 +366,23 @@ def test_a_record_gives_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) 
         result = open_record(way(logs({}, *[{"body": "hi"}] * 300)), OUTSIDE)
         assert len(result.observations) == 100
         assert result.unreadable == ["more than 100 lines or samples; only the first ones were read"]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"attributes": [{"key": "k8s.node.name", "value": {"stringValue": "n1"}}]},
+        {"attributes": {"k8s.node.name": "n1"}},
+        {"k8s.node.name": "n1"},
+    ],
+    ids=["pairs", "a map", "names"],
+)
+def test_a_log_record_by_itself_is_a_line_of_its_resource(resource: dict[str, Any]) -> None:
+    alone = {
+        "timeUnixNano": str(NANOS),
+        "severityNumber": 17,
+        "body": {"stringValue": "hi"},
+        "resource": resource,
+    }
+    line = one(orjson.dumps(alone))
+    assert (line.message, line.node, line.at, line.level) == ("hi", "n1", AT, 3)
