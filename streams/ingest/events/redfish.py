@@ -5,8 +5,10 @@
 controller's event log. Collectors also write entries and their lists without a type, `{"MessageId": "PSU0003", "Severity",
 "Message"}`, and those of a sensor's log, `{"sensor", "event", "dir"}`, under many names. What a message is called in its registry
 (`StorageDevice.1.1.DriveFailure`) is part of what it says: some controllers send nothing else.
+A part that was polled, `{"@odata.type": "#PowerSupply.v1_5_0.PowerSupply", "Status": {"State", "Health"}}`, says how it is: one
+that is critical becomes such an entry.
 A controller does not know the name of its node, so the collector must add it.
-Shape: DMTF Redfish, schemas Event and LogEntry.
+Shape: DMTF Redfish, schemas Event and LogEntry; Resource for Status, Power and Thermal for their lists.
 """
 
 from __future__ import annotations
@@ -30,6 +32,27 @@ HINTS = (
 
 _SOURCE = "redfish"
 _TYPES = ("#Event.", "#LogEntry.")
+_RESOURCE = re.compile(
+    r"#(?P<kind>PowerSupply|Power|PowerSubsystem|Fan|Thermal|ThermalSubsystem|Drive|Memory|Processor|LeakDetector|LeakDetection"
+    r"|CoolingUnit|CoolingLoop|Pump|Port|NetworkAdapter|PCIeDevice|Sensor|Battery|Storage|StorageController)\.v\d"
+)
+"""Types of resources whose health is their own: a system's, a chassis' or a manager's is that of their parts."""
+_LISTS = {
+    "PowerSupplies": "#PowerSupply.v1",
+    "Fans": "#Fan.v1",
+    "Temperatures": "Temperature",
+    "Voltages": "Voltage",
+    "Redundancy": "Redundancy",
+}
+"""Parts within the resources Power and Thermal, as controllers had them before 2020.4."""
+_SAID = {
+    "Leak Detector": "reports a leak",
+    "Leak Detection": "reports a leak",
+    "Temperature": "transition to critical",
+}
+"""What the words of a controller's log are for a part that is critical; of all others it says that they failed."""
+_PRESENT = frozenset({"Enabled", "None", "UnavailableOffline", "StandbyOffline", "InTest"})
+_STATES = frozenset({"LineInputStatus", "DetectorState", "FailurePredicted", "LinkStatus", "ReadingCelsius"})
 _MAX_EVENTS = 1000
 _CODE = re.compile(r"[A-Z]{3,8}\d{1,6}")
 _KEY = re.compile(
@@ -51,6 +74,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     events = record.get("Events")
     listed = isinstance(events, list) and any(isinstance(one, dict) and _coded(one) for one in events)
     if not listed and not str(record.get("@odata.type")).startswith(_TYPES):
+        if _RESOURCE.match(str(record.get("@odata.type"))) is not None:
+            return _read_resource(record, context, into)
         return _read_untyped(record, context, into)
     about = fields({name: value for name, value in record.items() if name not in ("Events", "Links", "Oem")})
     node = about.origin().node
@@ -59,6 +84,48 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
             at = timestamps.any_form(event.get("EventTimestamp")) or timestamps.any_form(event.get("Created"))
             line = _line(event, message, at or context.received_at)
             text.read(line, context, into, at=at, node=node, source=_SOURCE)
+    return True
+
+
+def _read_resource(record: JsonObject, context: RecordContext, into: Opened) -> bool:
+    """What a collector polled: a part that the controller calls critical, by itself or in the list of its chassis.
+
+    One that is not there, or was switched off, is no fault; what is well is not news.
+    """
+    origin = fields({name: value for name, value in record.items() if name not in ("Links", "Oem")}).origin()
+    bmc = record.get("bmc")
+    node = origin.node or (bmc if isinstance(bmc, str) else None)
+    at = origin.at or context.received_at
+    found = [(str(record.get("@odata.type")), record)]
+    for name, kind in _LISTS.items():
+        parts = record.get(name)
+        found += (
+            [(kind, one) for one in parts[:_MAX_EVENTS] if isinstance(one, dict)]
+            if isinstance(parts, list)
+            else []
+        )
+    for type_, part in found:
+        status = part.get("Status")
+        if not isinstance(status, dict):
+            continue
+        health = status.get("Health")
+        if health != "Critical" or str(status.get("State")) not in _PRESENT:
+            continue
+        known = _RESOURCE.match(type_)
+        words = _WORDS.sub(" ", known["kind"]) if known is not None else type_
+        name = _first(part, ("Name", "MemberId", "Id")) or ""
+        said = f"{words} {name}" if words.lower() not in name.lower() else name
+        seen = [f"{key} {value}" for key, value in part.items() if key in _STATES and isinstance(value, str)]
+        code = "".join(words.split()) + "Health"
+        text.read(
+            f"{at.isoformat()} {_SOURCE}: Severity: {health}, Category: System, MessageID: {code}, "
+            f"Message: {said} {_SAID.get(words, 'failed')}: {', '.join([f'Health {health}', *seen])}",
+            context,
+            into,
+            at=at,
+            node=node,
+            source=_SOURCE,
+        )
     return True
 
 
