@@ -1,14 +1,15 @@
 """Samples that a collector fetches from switches and other devices: the device, the interface, the leaf of its tree.
 
 Telegraf's gnmi input has the device in the tag `source`, the interface in `name` and the subscription in `path`; its snmp input
-has the device in `agent_host` and the interface in a column of the table. gnmic names the interface by its list and key,
-`interface_name`. SONiC's tables of counters have it in the path (`COUNTERS/Ethernet112`).
+has the device in `agent_host` and the interface in a column of the table, its modbus input the device in `name`. gnmic names the
+interface by its list and key, `interface_name`. SONiC's tables of counters have it in the path (`COUNTERS/Ethernet112`).
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from streams.ingest.logs import text
@@ -34,6 +35,7 @@ _DOWN = frozenset(
     {"down", "lower_layer_down", "lower-layer-down", "disabled", "disable", "not_present", "dormant"}
 )
 _STATES = frozenset({"oper-status", "oper_status", "oper-state", "oper_state", "operstatus", "ifoperstatus"})
+_ADMIN_STATES = frozenset({"admin-status", "admin_status"})
 _MAX_DEPTH = 8
 
 
@@ -49,6 +51,9 @@ def of_tags(tags: dict[str, str]) -> Device | None:
     """The device in a metric's tags; None for metrics of the collector's own host."""
     if (subnet := _of_subnet(tags)) is not None:
         return subnet
+    if "slave_id" in tags and tags.get("name"):
+        # Telegraf's modbus input: `name` is the device, `host` the collector.
+        return Device(tags["name"], bounded((name, value) for name, value in tags.items() if name != "host"))
     snmp = tags.get("agent_host")
     if snmp is None and ("source" not in tags or not {"path", "subscription-name"} & tags.keys()):
         return None
@@ -75,6 +80,15 @@ def _of_subnet(tags: dict[str, str]) -> Device | None:
     if (managed := _MANAGED_SWITCH.match(described)) is not None:
         described = managed["name"]
     return Device(described.strip(), labels | {"interface": port}) if " " not in described.strip() else None
+
+
+def with_admin_state(device: Device, leaves: Mapping[str, object]) -> Device:
+    """The device with the label `admin`, where an update of an interface says whether somebody shut it."""
+    for path, value in leaves.items():
+        name = path.rpartition("/")[2].rpartition(":")[2].lower()
+        if name in _ADMIN_STATES and isinstance(value, str) and value.lower() in _UP | _DOWN:
+            return replace(device, labels=device.labels | {"admin": "up" if value.lower() in _UP else "down"})
+    return device
 
 
 def add(

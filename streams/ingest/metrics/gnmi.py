@@ -42,6 +42,7 @@ def _add(device: devices.Device | None, values: Any, at: Any, context: RecordCon
             device.node, device.labels.get("interface"), values, at, into
         ):
             return
+        device = devices.with_admin_state(device, values)
         for path, value in values.items():
             devices.add(device, str(path), value, at, context, into)
 

@@ -68,6 +68,20 @@ def test_the_first_value_of_a_series_that_must_be_zero_is_a_sign_once() -> None:
     assert len(again) == 1
 
 
+@pytest.mark.parametrize(
+    ("series", "well", "bad"),
+    [
+        ('ipmi_fan_speed_state{id="9",name="FAN9",instance="gpu-7"}', 1, 2),
+        ('DCGM_EXP_GPU_HEALTH_STATUS{gpu="3",Hostname="gpu-7",health_watch="MEM"}', 0, 20),
+        ('DCGM_FI_DEV_CLOCKS_EVENT_REASONS{gpu="3",Hostname="gpu-7"}', 4, 132),
+    ],
+)
+def test_a_state_that_is_bad_when_first_seen_is_a_sign(series: str, well: int, bad: int) -> None:
+    assert not told((f"{series} {well}", timedelta()))
+    (sign,) = told((f"{series} {bad}", timedelta()))
+    assert (sign.kind, sign.severity, sign.entity.node) == (SignalKind.UNKNOWN, Severity.INFO, "gpu-7")
+
+
 def test_a_verdict_in_json_of_any_schema_is_about_the_machine_it_names() -> None:
     (sign,) = signals(
         '{"check": "quark", "verdict": "degraded", "details": {"hostname": "gpu-7", "left": 6}}'

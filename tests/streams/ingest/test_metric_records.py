@@ -279,3 +279,48 @@ def test_any_record_of_such_keys_is_read(document: Any) -> None:
     document.setdefault("kind", "absolute")
     for shipped in (document, [document], {"metric": document}):
         Detector("c1").read(record(orjson.dumps(shipped)))
+
+
+PROMETHEUS = {"metric": {"__name__": "m", **DCGM}, "value": [NANOS / 10**9, "79"]}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        PROMETHEUS,
+        {"status": "success", "data": {"resultType": "vector", "result": [PROMETHEUS]}},
+        {"metric": PROMETHEUS["metric"], "values": [[NANOS // 10**9, "79"]]},
+        {"metric": PROMETHEUS["metric"], "values": [79], "timestamps": [NANOS // 10**6]},
+    ],
+    ids=["a series", "an answer", "a range", "an export"],
+)
+def test_an_answer_of_prometheus_is_its_samples(document: Any) -> None:
+    found = one(document)
+    assert (found.name, found.value, found.node, found.at) == ("m", 79.0, "n1", AT)
+    assert found.labels == DCGM
+
+
+def test_a_series_of_an_answer_may_have_no_number() -> None:
+    result = open_record(orjson.dumps(PROMETHEUS | {"value": [1, "n/a"]}), OUTSIDE)
+    assert not result.observations
+    assert "no number" in result.unreadable[0]
+
+
+def test_telegrafs_modbus_is_of_the_device_it_polls() -> None:
+    found = one(f"modbus,host=collector,name=cdu-9,slave_id=1,type=holding leak_detected=1i {NANOS}".encode())
+    assert (found.name, found.value, found.node, found.labels["name"]) == (
+        "leak_detected",
+        1.0,
+        "cdu-9",
+        "cdu-9",
+    )
+    assert "host" not in found.labels
+
+
+@pytest.mark.parametrize(("said", "admin"), [("UP", "up"), ("DOWN", "down"), (None, None)])
+def test_an_update_of_an_interface_says_whether_somebody_shut_it(said: str | None, admin: str | None) -> None:
+    path = "/interfaces/interface/state/"
+    values = {f"{path}oper-status": "DOWN"} | ({f"{path}admin-status": said} if said else {})
+    tags = {"interface_name": "Ethernet7", "source": "leaf-2", "subscription-name": "s"}
+    found = opened([{"name": "s", "timestamp": NANOS, "tags": tags, "values": values}])
+    assert found[0].labels.get("admin") == admin
