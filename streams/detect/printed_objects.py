@@ -1,9 +1,9 @@
 """Nodes, pods and Events that somebody printed: tables and descriptions of kubectl, structures as Go prints them.
 
-`gpu-a07  NotReady  <none>  42d  v1.31.2`, the conditions and Events below `Name: gpu-a07` of `kubectl describe`,
-`v1.NodeCondition{Type:"Ready", …}`, `condition={"type":"Ready", …}`. Each becomes the object that it shows and is read by the
-rows for that. A description names its object first, so that is remembered. What is well says nothing, nor does what is older
-than an hour: a listing shows the past as well.
+`gpu-a07  NotReady  <none>  42d  v1.31.2`, `gpu-a07  Ready  Unknown  NodeStatusUnknown`, the conditions and Events below
+`Name: gpu-a07` of `kubectl describe`, `v1.NodeCondition{Type:"Ready", …}`, `condition={"type":"Ready", …}`. Each becomes the
+object that it shows and is read by the rows for that. A description names its object first, so that is remembered. What is well
+says nothing, nor does what is older than an hour: a listing shows the past as well.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ _CONDITION_ROW = re2_patterns.compile(
     rf"^\s{{0,8}}(?P<type>[A-Z][\w./-]{{1,80}})\s{{1,40}}(?P<status>True|False|Unknown)\s{{1,12}}{_DATE}\s{{1,12}}"
     rf"(?P<since>{_DATE})\s{{1,12}}(?P<reason>\w{{1,80}})\s{{1,40}}(?P<message>[^\n]{{0,512}})"
 )
+_COLUMNS_ROW = re2_patterns.compile(
+    rf"^\s{{0,8}}(?P<name>{_NAME})\s{{2,80}}(?P<type>[A-Z]\w{{3,60}})\s{{2,40}}(?P<status>True|False|Unknown)"
+    r"\s{2,40}(?P<reason>[A-Z][a-z]\w{2,80})(?:\s{2,40}(?P<message>\S[^\n]{0,512}))?\s{0,80}$"
+)
+"""A node and one of its conditions: what `-o custom-columns` and scripts print in this order."""
 _EVENT_ROW = re2_patterns.compile(
     rf"^\s{{0,8}}(?:Normal|Warning)\s{{1,24}}(?P<reason>[A-Z]\w{{1,127}})\s{{1,40}}(?P<age>{_AGE})"
     r"(?:\s\(x\d{1,6} over \w{1,12}\))?"
@@ -78,6 +83,7 @@ class PrintedObjects:
         rb"(?:OOMKilled|Evicted|UnexpectedAdmissionError) +\d+ ",
         rb"(?:Name|Namespace|Node|Roles): {4}",
         rb"(?:True|False|Unknown) +[A-Z][a-z]{2}, \d\d ",
+        rb"  (?:True|False|Unknown)  +[A-Z][a-z]+[A-Z]",
         rb"(?:Normal|Warning) +[A-Z]\w+ +\d+[smhdy]",
         rb"v1\.(?:NodeCondition|Event)\{",
         rb"\{[A-Z]\w+ (?:False|Unknown|True) \d{4}-",
@@ -109,6 +115,9 @@ class PrintedObjects:
         elif (row := _EVENT_ROW.search(line.message)) is not None:
             if _RECENT.fullmatch(row["age"]) is not None:
                 yield from _event(row, described)
+        elif (row := _COLUMNS_ROW.search(line.message)) is not None:
+            if reported(line, line.start):
+                yield from _condition(row, row["name"])
         elif (row := _POD_ROW.search(line.message)) is not None:
             if _RECENT.fullmatch(row["age"]) is not None and reported(line, line.start):
                 reason = row["reason"]
