@@ -181,7 +181,9 @@ def test_dcgms_words_for_no_value_are_no_values(blank: float) -> None:
     for row in ROWS:
         for metric in row.metrics:
             name = metric.names()[0][0]
-            told = [taken(row, name, 0.0, 0), *(taken(row, name, blank, 30 * step) for step in range(1, 60))]
+            # A state that is bad at zero, and news when first seen, is well above it.
+            well = 0.0 if row.below is None or row.samples > 1 else row.below + 1
+            told = [taken(row, name, well, 0), *(taken(row, name, blank, 30 * step) for step in range(1, 60))]
             assert not said(RULES, told), name
 
 
