@@ -1,12 +1,16 @@
-"""The training step a job logs, which proves after a resume that it runs again. Patterns: `catalog/lines/progress.yaml`."""
+"""The training step a job logs, which proves after a resume that it runs again, and how fast it goes. Patterns:
+`catalog/lines/progress.yaml`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from streams.detect.finding import Finding, Stream
+from streams.detect.job_pace import pace
 from streams.detect.matching.log_patterns import PatternTable
 from streams.detect.matching.quotation_filter import quoted
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 
 
@@ -24,7 +28,7 @@ class JobProgress:
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """At most one finding a line; none without a pod."""
+        """The step of a line, and what that says of the job's pace; none without a pod."""
         if line.pod is None:
             return
         # From column 0, not from the message: `step:` after a time looks like the name of a program.
@@ -32,4 +36,8 @@ class JobProgress:
             own = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
             if "step" in hit.fields and own:
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
+                step = hit.fields["step"]
+                count = step if hit.row.kind == SignalKind.JOB_PROGRESS and isinstance(step, int) else None
+                if count is not None and (news := pace(line.pod, count, line, stream)) is not None:
+                    yield news
                 return
