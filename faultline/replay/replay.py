@@ -49,14 +49,18 @@ TICK = timedelta(seconds=1)
 
 @dataclass(slots=True)
 class Publication:
-    """How often an incident was published in a state that is shown to people (every one but `suppressed`), and since when."""
+    """How often an incident was published in a state that calls people (every one but `suppressed`), and since when.
+
+    One that was only suppressed until it became part of another called nobody.
+    """
 
     revisions: int = 0
     told_at: datetime | None = None
 
     def add(self, incident: Incident, now: datetime) -> None:
         """Count a revision."""
-        if incident.state is IncidentState.SUPPRESSED:
+        unseen = incident.state is IncidentState.MERGED and self.told_at is None
+        if incident.state is IncidentState.SUPPRESSED or unseen:
             return
         self.revisions += 1
         self.told_at = self.told_at or now
