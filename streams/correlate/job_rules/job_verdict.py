@@ -55,6 +55,7 @@ from streams.correlate.job_rules.rank_assignment import (
     without_group_ranks,
 )
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures, stuck_on_node
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -175,6 +176,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
     verdict.hypotheses = one_of_repeats(verdict.hypotheses, evidence, config)
     _claim_teardown(evidence, verdict, config)
+    for slow, cause in slowed(evidence, config):
+        verdict.claims.setdefault(cause.id, []).append(slow)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
 

@@ -137,7 +137,7 @@ class Publisher:
         if h.id in self._state.documents:
             return False
         known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
-        if any(not state.is_over for state in known):
+        if any(not state.is_over and state is not IncidentState.SUPPRESSED for state in known):
             return False
         return self._states.is_untold(h, bool(claims or self._jobs_hit(h)), now)
 

@@ -1,0 +1,54 @@
+"""Jobs that have become slower than they were: what began to be wrong on just one of their nodes is why.
+
+A slow job is no incident by itself, and faint signs of heat or of a narrow PCIe link are none: both together are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting
+from streams.model.kinds import IncidentFamily, SignalKind
+
+_BEFORE = timedelta(minutes=30)
+"""How long before a job is slow what slows it may begin: heat builds up, and a pace is a mean over minutes."""
+_SLOWING = frozenset(
+    {
+        IncidentFamily.POWER_COOLING,
+        IncidentFamily.STRAGGLER,
+        IncidentFamily.NIC_LINK,
+        IncidentFamily.FABRIC_FAULT,
+        IncidentFamily.HOST_FAULT,
+        IncidentFamily.STORAGE_FAULT,
+        IncidentFamily.GPU_NVLINK,
+    }
+)
+"""What makes a job slow without stopping it."""
+
+
+def slowed(evidence: JobEvidence, config: Config) -> Iterator[tuple[Sighting, Hypothesis]]:
+    """Each report that the job is slow, with what slows it."""
+    for s in evidence.failed:
+        if s.firing and s.kind == SignalKind.JOB_STALLED and s.text("subtype") == "slow":
+            cause = _slowing(evidence, s, config)
+            if cause is not None:
+                yield s, cause
+
+
+def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesis | None:
+    """The strongest of what began when the job became slow, if all of that is in one place."""
+    nodes = {p.node for p in evidence.placements if p.overlaps(slow.fault_at, slow.at)}
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.family in _SLOWING
+        and not nodes.isdisjoint({cause.root.node, *cause.nodes})
+        and slow.fault_at - _BEFORE <= cause.fault_at <= slow.at
+        and (cause.cleared_at is None or cause.cleared_at >= slow.fault_at + config.linger)
+    ]
+    places = {cause.root.node or cause.root.key for cause in found}
+    return max(found, key=lambda c: (*c.strength, c.fault_at, c.id)) if len(places) == 1 else None
