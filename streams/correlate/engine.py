@@ -12,6 +12,7 @@ from datetime import datetime
 from streams.correlate.cause_sources.jobs import JobCauses
 from streams.correlate.cause_sources.nodes import HostCauses, NodeCauses
 from streams.correlate.cause_sources.ports import CableCauses, PortStormCauses
+from streams.correlate.cause_sources.services import ServiceCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import Causes, Round
 from streams.correlate.cause_sources.switches import SwitchCauses
@@ -69,7 +70,8 @@ class Engine:
         switches = SwitchCauses(causes, links, hosts, shared)
         cables = CableCauses(causes, links, switches)
         nodes = NodeCauses(causes, hosts, shared)
-        jobs = JobCauses(causes, self._evidence_cache, nodes, self._publisher)
+        services = ServiceCauses(causes, self._evidence_cache)
+        jobs = JobCauses(causes, self._evidence_cache, nodes, services, self._publisher)
         causes.sources = (
             # Ports before hosts: what a switch reports about a port is evidence on the host attached to it.
             cables,
@@ -80,6 +82,8 @@ class Engine:
             PortStormCauses(causes, hosts, cables),
             # After switches: a node whose switch took it away is not missing together with its rack.
             shared,
+            # Before jobs: what several of them fail for at once is none of theirs.
+            services,
             # Jobs are explained by all of these. What they suspect is looked at once more in the same order, switches first:
             # a switch where failing connections meet may explain a node, so nodes come last.
             jobs,
@@ -142,7 +146,8 @@ class Engine:
                 until = max(row.last_at, part.last_at)
                 self._incarnations.forget(part.root, part.family, part.incarnation, until)
                 self._touched.add(part.place)
-        self._touched |= self._ingest.prune(now, self._config, self._publisher.open_jobs(), expiry.held())
+        open_jobs = self._publisher.open_jobs() | expiry.held_jobs()
+        self._touched |= self._ingest.prune(now, self._config, open_jobs, expiry.held())
         self._causes.forget()
         self._evidence_cache.forget()
 

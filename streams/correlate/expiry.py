@@ -10,7 +10,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.policy.config import Config
 from streams.correlate.state.ingest import Ingest
-from streams.correlate.state.place import Place
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
 
 
@@ -56,5 +56,12 @@ class Expiry:
 
     def held(self) -> set[str]:
         """The places, as they are stored, whose sightings the incidents that are left hold."""
+        return {str(place) for place in self._left()}
+
+    def held_jobs(self) -> set[str]:
+        """Keys of jobs whose sightings the incidents that are left hold, though they are no victims of them."""
+        return {place.name for place in self._left() if place.kind is PlaceKind.JOB}
+
+    def _left(self) -> set[Place]:
         left = (found for name, found in self.places.items() if name in self.causes.state.documents)
-        return {str(place) for found in left for place in found}
+        return {place for found in left for place in found}

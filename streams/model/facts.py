@@ -169,6 +169,11 @@ class JobFact:
     kind: Literal["job"] = "job"
 
     @property
+    def trains(self) -> bool:
+        """Whether it is a training job."""
+        return self.workload in (None, WorkloadClass.TRAINING)
+
+    @property
     def key(self) -> str:
         """The record key."""
         return f"{self.cluster}/job/{self.job.key}"

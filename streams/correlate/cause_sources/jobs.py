@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import NodeCauses
+from streams.correlate.cause_sources.services import ServiceCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import Hypothesis
@@ -38,9 +39,15 @@ class JobCauses(CauseSource):
     kind = PlaceKind.JOB
 
     def __init__(
-        self, causes: Causes, evidence_cache: JobEvidenceCache, nodes: NodeCauses, publisher: Publisher
+        self,
+        causes: Causes,
+        evidence_cache: JobEvidenceCache,
+        nodes: NodeCauses,
+        services: ServiceCauses,
+        publisher: Publisher,
     ) -> None:
         super().__init__(causes)
+        self._services = services
         self._evidence_cache, self._nodes, self._publisher = evidence_cache, nodes, publisher
         self._verdicts: dict[str, JobVerdict] = {}
         self._weights: dict[str, int] = {}
@@ -140,6 +147,7 @@ class JobCauses(CauseSource):
             stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes or reports else {},
             firsts=self._firsts({p.node for p in placements}),
+            shortages=self._services.of_job(key),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
 

@@ -10,6 +10,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.pod_failures import PodTimes
 from streams.correlate.job_rules.rank_reports import RankReport
+from streams.correlate.job_rules.services import Shortage
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
@@ -62,6 +63,8 @@ class JobEvidence:
     """By domain: how many of the job's own incidents are forgotten, and until when."""
     firsts: Mapping[str, Sequence[PastFault]] = field(default_factory=dict)
     """By node of the job: earlier jobs that failed first there."""
+    shortages: Sequence[Shortage] = ()
+    """Faults of services that it complains of, together with other jobs."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 

@@ -94,7 +94,7 @@ class JobEvidenceCache:
 
     def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
         """Failures of the job: from its pods and their events, and processes of its that kernels killed for memory."""
-        found = [s for pod in self._pods_of(job) for s in self._pod(pod, job).failed]
+        found = self.told(job)
         killed = [
             (node, s)
             for node in sorted(nodes & self._state.nodes.reporting)
@@ -106,6 +106,10 @@ class JobEvidenceCache:
             return found + [s for node, s in killed if _was_killed_in_slurm(job, node, s, found)]
         told = [s.at for s in found] + [r.sighting.fault_at for r in self.reports(job, nodes)]
         return found + [s for node, s in killed if self._was_killed(job, node, s, told)]
+
+    def told(self, job: str) -> list[Sighting]:
+        """Failures of the job that its pods and their events tell of."""
+        return [s for pod in self._pods_of(job) for s in self._pod(pod, job).failed]
 
     def _was_killed(self, job: str, node: str, seen: Sighting, told: Sequence[datetime]) -> bool:
         """Whether a process that the kernel killed was the job's. `told` is when the job itself reported anything.

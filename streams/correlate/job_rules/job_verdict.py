@@ -55,6 +55,7 @@ from streams.correlate.job_rules.rank_assignment import (
     without_group_ranks,
 )
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.job_rules.services import complaints, shortage_at
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures, stuck_on_node
 from streams.correlate.policy.config import Config
@@ -135,6 +136,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
         if cause is not None:
             verdict.claim(cause.id, burst, burst.sightings)
+        elif not own and not burst.is_mute and (service := _for_a_service(evidence, burst)) is not None:
+            verdict.claim(service, burst, burst.sightings)
         elif (reason := _cannot_start(burst, unstarted, config)) is not None:
             verdict.claim(reason, burst, burst.sightings)
         elif not own and _is_teardown(burst, hangs, config):
@@ -180,6 +183,14 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         verdict.claims.setdefault(cause.id, []).append(slow)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
+
+
+def _for_a_service(evidence: JobEvidence, trouble: Burst | Episode | PlatformBlocker) -> Cause | None:
+    """The fault of a service of which the job complains as it fails."""
+    if not evidence.shortages:
+        return None
+    found = shortage_at(complaints(evidence.failed), evidence.shortages, trouble.start, trouble.end)
+    return found.incident if found is not None else None
 
 
 def _accuse_by_starts(
@@ -380,6 +391,10 @@ def _judge_hang(
     wandering: Mapping[datetime, HangFinding],
 ) -> None:
     finding = wandering.get(episode.start) or _finding(evidence, episode, config)
+    service = _for_a_service(evidence, episode) if finding.certainty is not Certainty.DECISIVE else None
+    if service is not None:
+        verdict.claim(service, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
+        return
     shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
         verdict.claim(shared.id, episode, episode.lines)
@@ -570,7 +585,8 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
     for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
-        why = _behind(evidence, verdict, blocker, config)
+        service = _for_a_service(evidence, blocker) if not blocker.waits else None
+        why = service or _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
             continue

@@ -71,6 +71,7 @@ class SignalRule(Strict):
     waits: bool = False
     starts: bool = False
     local: bool = False
+    shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
     says: str
 
     def fits(self, sighting: Sighting) -> bool:

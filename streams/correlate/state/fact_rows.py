@@ -153,7 +153,15 @@ class FactRows:
             row = with_suspension(row, fact)
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
-        return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()
+        if not self._state.jobs.put(name, row):
+            return Touched()
+        touched = Touched(jobs={name}, placed={name})
+        for told in self._topology.pod_jobs.told_of(name):
+            # What was told of its objects before it was known itself is its own.
+            touched.jobs |= self._topology.pod_jobs.leave_unplaced(told)
+            self._topology.pod_jobs.enter_unplaced(told)
+            touched.jobs |= self._topology.pod_jobs.jobs_of(told)
+        return touched
 
     def allocation(self, job: JobRef, seen: Sighting) -> Touched:
         """Keep what Slurm says of a job's nodes."""

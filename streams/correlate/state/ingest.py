@@ -13,6 +13,7 @@ from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost,
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
+from streams.correlate.state.pod_jobs import stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
     ObservedRank,
@@ -134,6 +135,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
+        elif entity.job and not entity.pod and is_failure_of_job(seen):
+            self._in_pod(stand_in(entity.job), seen, touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
             touched |= self._facts.allocation(entity.job, seen)
             self._rename(self._topology.name_placed(entity.job), touched)

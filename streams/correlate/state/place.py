@@ -17,6 +17,8 @@ class PlaceKind(StrEnum):
     SWITCH = "switch"
     SHARED = "shared"
     """What several nodes have in common: a rack, an NVLink domain, storage, the cluster itself."""
+    SERVICE = "service"
+    """What several jobs need to start or to go on: a registry, a webhook, the resolver of names, space in a storage."""
 
 
 class Place(NamedTuple):
@@ -85,6 +87,7 @@ class Touched:
     jobs: set[str] = field(default_factory=set)
     ports: set[str] = field(default_factory=set)
     switches: set[str] = field(default_factory=set)
+    services: set[str] = field(default_factory=set)
     shared: set[SharedGroup] = field(default_factory=set)
     causes: set[Cause] = field(default_factory=set)
     """Causes whose symptoms changed, or of which runs reported."""
@@ -116,5 +119,6 @@ class Touched:
         return named | {group.place for group in self.shared}
 
     def _by_kind(self) -> dict[PlaceKind, set[str]]:
-        kinds = (PlaceKind.NODE, PlaceKind.JOB, PlaceKind.PORT, PlaceKind.SWITCH)
-        return dict(zip(kinds, (self.nodes, self.jobs, self.ports, self.switches), strict=True))
+        kinds = (PlaceKind.NODE, PlaceKind.JOB, PlaceKind.PORT, PlaceKind.SWITCH, PlaceKind.SERVICE)
+        names = (self.nodes, self.jobs, self.ports, self.switches, self.services)
+        return dict(zip(kinds, names, strict=True))

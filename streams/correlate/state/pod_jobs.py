@@ -13,12 +13,29 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import job_of
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
-from streams.model.entity import SLURM, JobRef
+from streams.model.entity import SLURM, JobRef, PodRef
 
 
 def job_ref(key: str) -> JobRef:
     """The job behind a key, `kind/namespace/name`."""
     return JobRef(*key.split("/", 2))
+
+
+def stand_in(job: JobRef) -> PodRef:
+    """What stands for a pod where Kubernetes tells of a job's object: that pods of it cannot be created, for example."""
+    return PodRef(job.namespace, f"{job.kind}{_OF_OBJECT}{job.name}")
+
+
+def job_told_of(pod: str) -> JobRef | None:
+    """The object behind a stand-in's key; None for a real pod, in whose name no such mark may be."""
+    namespace, _, name = pod.partition("/")
+    kind, mark, rest = name.partition(_OF_OBJECT)
+    return JobRef(kind, namespace, rest) if mark else None
+
+
+_OF_OBJECT = ":"
+_ABOVE = ("JobSet", "TrainJob", "MPIJob", "RayJob", "RayCluster")
+"""Kinds that make objects which make pods; those bear its name and what tells them apart (`llm` makes `llm-workers-0`)."""
 
 
 class PodJobs:
@@ -31,6 +48,7 @@ class PodJobs:
         """Of a pod that was never placed: the key of its job."""
         self._pods: dict[str, set[str]] = defaultdict(set)
         """The same the other way round."""
+        self._stand_ins: set[str] = set()
         self._failed_on: dict[str, set[str]] = defaultdict(set)
         """Pods that failed on a node where they may never have been placed, by the node that reported it."""
         for name, pod in state.pods.items():
@@ -56,6 +74,8 @@ class PodJobs:
         """Enter a pod that reported something and was never placed under its job."""
         if not self._state.pods[pod].seen or self._placements.of_pod(pod):
             return
+        if _OF_OBJECT in pod:
+            self._stand_ins.add(pod)
         if (key := self._owner_of(pod)) is not None:
             self._unplaced[pod] = key
             self._pods[key].add(pod)
@@ -77,10 +97,25 @@ class PodJobs:
 
     def forget_failures(self) -> None:
         """Forget failures of pods whose rows are gone."""
+        self._stand_ins &= self._state.pods.keys()
         for node, pods in list(self._failed_on.items()):
             pods &= self._state.pods.keys()
             if not pods:
                 del self._failed_on[node]
+
+    def told_of(self, name: str) -> list[str]:
+        """Stand-ins in the namespace of a job."""
+        namespace = name.split("/", 2)[1]
+        return [p for p in sorted(self._stand_ins & self._state.pods.keys()) if p.startswith(f"{namespace}/")]
+
+    def _job_above(self, told: JobRef) -> str | None:
+        """The training job that an object is, or is made by."""
+        names = [told.key]
+        parts = told.name.split("-")
+        for count in range(len(parts), 0, -1):
+            names += (f"{kind}/{told.namespace}/{'-'.join(parts[:count])}" for kind in _ABOVE)
+        rows = ((name, self._state.jobs.get(name)) for name in names)
+        return next((n for n, row in rows if row is not None and row.fact is not None and row.fact.trains), None)
 
     def _owner_of(self, pod: str) -> str | None:
         row = self._state.pods.get(pod)
@@ -90,4 +125,6 @@ class PodJobs:
             job = job_of(pod)
             known = self._state.jobs.get(job.key)
             return job.key if known is not None and known.was_placed else None
+        if not owners and (told := job_told_of(pod)) is not None:
+            return self._job_above(told)
         return owners[-1].key if owners else None

@@ -1,0 +1,98 @@
+"""Faults of services that jobs share, by what those jobs complain of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
+from streams.correlate.job_rules.services import (
+    Complaints,
+    Shortage,
+    complaints,
+    service_faults,
+    shortages,
+    thinned,
+)
+from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.rows import DocumentRow
+
+
+class ServiceCauses(CauseSource):
+    """Collects what jobs complain of, job by job; a service is evaluated again when that changed."""
+
+    kind = PlaceKind.SERVICE
+
+    def __init__(self, causes: Causes, evidence_cache: JobEvidenceCache) -> None:
+        super().__init__(causes)
+        self._evidence_cache = evidence_cache
+        self._heard: dict[str, dict[str, tuple[Sighting, ...]]] = defaultdict(dict)
+        """By service: the jobs that complain of it."""
+        self._named: dict[str, frozenset[str]] = {}
+        """By job: the services that it complains of."""
+        self._faults: dict[str, list[Hypothesis]] = {}
+
+    def evaluate(self, round_: Round) -> None:
+        """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""
+        touched = round_.touched
+        for job in sorted(touched.jobs):
+            touched.services |= self._put(job)
+        for name in sorted(touched.services):
+            heard = [Complaints(job, mine) for job, mine in sorted(self._heard.get(name, {}).items())]
+            before = self._faults.pop(name, [])
+            if after := service_faults(self._cluster, name, heard, self._incarnations):
+                self._faults[name] = after
+                self._causes.note(after)
+            if before != after:
+                # Of thousands of jobs that complain, one more changes nothing for the others.
+                touched.jobs |= {
+                    one.job
+                    for one in heard
+                    if shortages({name: one.sightings}, before) != shortages({name: one.sightings}, after)
+                }
+
+    def _put(self, job: str) -> set[str]:
+        """Keep what one job complains of. Returns the services of which that says something new."""
+        told = complaints(self._evidence_cache.told(job))
+        found = {name: thinned(mine) for name, mine in told.items()}
+        before = self._named.pop(job, frozenset())
+        changed = {name for name in found if self._heard.get(name, {}).get(job) != found[name]}
+        changed |= before - found.keys()
+        for name in before - found.keys():
+            del self._heard[name][job]
+            if not self._heard[name]:
+                del self._heard[name]
+        for name, mine in found.items():
+            self._heard[name][job] = mine
+        if found:
+            self._named[job] = frozenset(found)
+        return changed
+
+    def of_job(self, job: str) -> tuple[Shortage, ...]:
+        """Faults of the services that a job complains of, as it has them."""
+        names = sorted(self._named.get(job, ()))
+        mine = {name: self._heard[name][job] for name in names}
+        return shortages(mine, (h for name in names for h in self._faults.get(name, ())))
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """The faults of one service."""
+        return self._faults.get(name, [])
+
+    def all(self) -> Iterable[Hypothesis]:
+        """The faults of all services."""
+        return (h for found in self._faults.values() for h in found)
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """An earlier fault of the same service, else what explains now what its jobs suffered."""
+        incident = row.incident
+        others = (h for h in self.at(row.place.name) if h.id != incident.id)
+        return next((h for h in others if h.fault_at <= incident.fault_at), None) or by_jobs()
+
+    def members(self, incident: str, place: Place) -> Iterable[Place]:
+        """The jobs that complain of it: what they say is kept as long as it is known."""
+        if place.kind is not PlaceKind.SERVICE:
+            return ()
+        return {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}

@@ -1,0 +1,265 @@
+"""Services that jobs share: a registry, the webhook that must let their pods pass, the resolver of names, space in a storage.
+
+One job that cannot pull its image may have misspelled it. Two jobs that the same registry refuses within minutes suffer from the
+registry: one fault of the service, and they are its victims. No node is at fault, and no other node would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, partial
+from itertools import takewhile
+from pathlib import Path
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.families import families
+from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
+from streams.correlate.state.incarnations import FiringInterval, Incarnations
+from streams.correlate.state.place import Place, PlaceKind
+from streams.model.entity import Entity, Part
+from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
+
+RESOLVER, STORAGE, WEBHOOK = "resolver", "storage", "webhook"
+_SHOWN_EACH = 2
+"""Lines of each job that are kept with the fault, of the first and of the last."""
+_MAX_NAME = 200
+_EACH = timedelta(minutes=1)
+
+
+class ServicePolicy(Strict):
+    """`services.yaml`."""
+
+    jobs: int
+    within_s: float
+    settle_s: float
+    over_s: float
+    before_s: float
+    after_s: float
+    apart: frozenset[str]
+    own: frozenset[str]
+
+    @property
+    def within(self) -> timedelta:
+        """Jobs that complain further apart than this have nothing in common."""
+        return timedelta(seconds=self.within_s)
+
+    @property
+    def settle(self) -> timedelta:
+        """How long others that follow are waited for."""
+        return timedelta(seconds=self.settle_s)
+
+    @property
+    def over(self) -> timedelta:
+        """After so long without a complaint the service is well."""
+        return timedelta(seconds=self.over_s)
+
+
+service_policy = cache(partial(load_table, Path(__file__).with_name("services.yaml"), ServicePolicy))
+"""The file that ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaints:
+    """What one job says of one service, in order of time."""
+
+    job: str
+    sightings: tuple[Sighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A fault of a service as one job has it: from its own first complaint to its last."""
+
+    incident: str
+    service: str
+    since: datetime
+    until: datetime
+
+
+def complaints(failed: Iterable[Sighting]) -> dict[str, tuple[Sighting, ...]]:
+    """By the name of its place: each service that these failures of a job name, with the lines that do, in order of time.
+
+    A line that names no file tells of the storages that others of the job's lines name.
+    """
+    found: dict[str, list[Sighting]] = {}
+    pathless: list[Sighting] = []
+    for s in failed:
+        rule = families().rule(s) if s.firing else None
+        if rule is None or rule.shares is None:
+            continue
+        if rule.shares == STORAGE and not s.text("path"):
+            pathless.append(s)
+        elif (name := _service(s, rule.shares)) is not None:
+            found.setdefault(name, []).append(s)
+    for name in found if pathless else ():
+        if name.startswith(f"{STORAGE}/"):
+            found[name] += pathless
+    return {name: tuple(sorted(lines, key=order)) for name, lines in found.items()}
+
+
+def thinned(lines: Sequence[Sighting]) -> tuple[Sighting, ...]:
+    """One a minute of many lines, and the last: a thousand ranks say the same."""
+    found = list(lines[:1])
+    for s in lines[1:-1]:
+        if s.at - found[-1].at >= _EACH:
+            found.append(s)
+    return (*found, *lines[1:][-1:])
+
+
+def shortages(mine: Mapping[str, Sequence[Sighting]], faults: Iterable[Hypothesis]) -> tuple[Shortage, ...]:
+    """The faults of services as a job has them that complains of those."""
+    found = []
+    for h in faults:
+        times = [s.at for s in mine.get(h.place.name, ()) if h.fault_at <= s.at <= h.last_at]
+        if times:
+            found.append(Shortage(h.id, h.place.name, min(times), max(times)))
+    return tuple(found)
+
+
+def service_faults(
+    cluster: str, name: str, heard: Sequence[Complaints], incarnations: Incarnations
+) -> list[Hypothesis]:
+    """The faults of one service: stretches in which jobs complain of it, several within minutes of each other."""
+    if len(heard) < service_policy().jobs:
+        return []
+    rule, kind = service_policy(), name.partition("/")[0]
+    owner = {s.id: one.job for one in heard for s in one.sightings}
+    lines = sorted((s for one in heard for s in one.sightings), key=order)
+    intervals = []
+    for stretch in split_at_gaps(lines, lambda s: s.at, rule.over):
+        if _together_at(stretch, owner) is not None and _on_several_nodes(stretch):
+            shown = tuple(_shown(stretch, owner))
+            intervals.append(FiringInterval(shown[0].at, shown[-1].at, shown[-1].at + rule.over, shown))
+    counted_as = _entity(cluster, kind, name.partition("/")[2])
+    family = IncidentFamily.STORAGE_FAULT if kind == STORAGE else IncidentFamily.PLATFORM_FAULT
+    found = []
+    for session in incarnations.sessions(counted_as, families()[family].domain, intervals):
+        mine = sorted(session.sightings, key=order)
+        seen_at = _together_at(mine, owner)
+        if seen_at is None:
+            continue
+        jobs = sorted({owner[s.id] for s in mine})
+        root = _root(counted_as, mine)
+        found.append(
+            Hypothesis(
+                place=Place(PlaceKind.SERVICE, name),
+                root=root,
+                counted_as=counted_as,
+                family=family,
+                **session.times(),
+                certainty=Certainty.LIKELY,
+                ready_at=seen_at + rule.settle,
+                rule="shared service",
+                why=f"{len(jobs)} jobs within minutes: {families().signs(mine, 3)}. They share {_told(root, kind)}",
+                # A job that got over it without a loss has nobody called.
+                alone=False,
+                causes=distinct(mine),
+                facts={"jobs_hit": len(jobs), "service": kind},
+                stops="never",
+            )
+        )
+    return found
+
+
+def shortage_at(
+    mine: Mapping[str, Sequence[Sighting]],
+    shortages: Sequence[Shortage],
+    since: datetime,
+    until: datetime,
+) -> Shortage | None:
+    """The fault of a service of which a job complains around that time; the first, if there are several."""
+    rule = service_policy()
+    first, last = since - timedelta(seconds=rule.before_s), until + timedelta(seconds=rule.after_s)
+    fitting = [
+        one
+        for one in shortages
+        if any(
+            first <= s.at <= last and one.since <= s.at <= one.until for s in mine.get(one.service, ())
+        )
+    ]
+    return min(fitting, key=lambda one: (one.since, one.incident), default=None)
+
+
+def _service(s: Sighting, kind: str) -> str | None:
+    """The name of the place of the service that a failure names; None where it names none that jobs share."""
+    match kind:
+        case "resolver":
+            return RESOLVER
+        case "storage":
+            mount = mount_of(s.text("path"))
+            return f"{STORAGE}/{mount}" if mount is not None else None
+        case "webhook":
+            named = s.text("service") or s.text("webhook")
+            return f"{WEBHOOK}/{named[:_MAX_NAME]}" if named else WEBHOOK
+    named = s.text(kind)
+    return f"{kind}/{named[:_MAX_NAME]}" if named else None
+
+
+def mount_of(path: str) -> str | None:
+    """Where the storage that holds a path is mounted, as far as the path tells; None where every node has its own."""
+    rule = service_policy()
+    parts = [part for part in path.split("/") if part]
+    if not path.startswith("/") or len(parts) < 2:
+        return None
+    top, below = parts[0], "/".join(parts[:2])
+    if top in rule.own or below in rule.own or any(below.startswith(f"{own}/") for own in rule.own):
+        return None
+    if top not in rule.apart:
+        return f"/{top}"
+    return f"/{below}" if len(parts) > 2 else None
+
+
+def _together_at(lines: Sequence[Sighting], owner: Mapping[str, str]) -> datetime | None:
+    """When it was known first that enough jobs complain within minutes of each other; None while they do not."""
+    rule = service_policy()
+    latest: dict[str, Sighting] = {}
+    for s in lines:
+        latest[owner[s.id]] = s
+        near = [one for one in latest.values() if s.at - one.at <= rule.within]
+        if len(near) >= rule.jobs:
+            return max(one.seen_at for one in near)
+    return None
+
+
+def _on_several_nodes(lines: Sequence[Sighting]) -> bool:
+    """Whether it cannot be one node's own: its disk, its way to the network."""
+    nodes = {s.entity.node for s in lines}
+    return len(nodes) > 1 or None in nodes
+
+
+def _shown(lines: Sequence[Sighting], owner: Mapping[str, str]) -> list[Sighting]:
+    """Of each job the first and the last lines."""
+    by_job: dict[str, list[Sighting]] = {}
+    for s in lines:
+        by_job.setdefault(owner[s.id], []).append(s)
+    ends = (s for mine in by_job.values() for s in (*mine[:_SHOWN_EACH], *mine[-_SHOWN_EACH:]))
+    return list(distinct(ends))
+
+
+def _entity(cluster: str, kind: str, named: str) -> Entity:
+    """A service as a root: the cluster itself, where no line names it."""
+    if kind == STORAGE:
+        return Entity(cluster, storage=named)
+    return Entity(cluster, part=Part(kind, named)) if named else Entity(cluster)
+
+
+def _root(counted_as: Entity, lines: Sequence[Sighting]) -> Entity:
+    """The root, more precisely: of a storage the directory that all paths have in common."""
+    if counted_as.storage is None:
+        return counted_as
+    paths = [path.strip("/").split("/")[:-1] for s in lines if (path := s.text("path"))]
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+    common = "/".join(names[0] for names in same)
+    return Entity(counted_as.cluster, storage=f"/{common}" if common else counted_as.storage)
+
+
+def _told(root: Entity, kind: str) -> str:
+    if kind == RESOLVER:
+        return "the cluster's resolver of names"
+    if kind == STORAGE:
+        return f"{root.storage}, which has no space left"
+    return "the API server, which cannot create their pods" if root.part is None else str(root)
