@@ -11,6 +11,8 @@ from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
+from streams.correlate.sightings import order
+from streams.correlate.state.evictions import EVICTS
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -48,6 +50,22 @@ def explaining(
         and (by_network or cause.domain not in _NETWORK)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def evicting_node(evidence: JobEvidence, start: datetime, end: datetime, config: Config) -> Hypothesis | None:
+    """The node whose kubelet took a pod of the job away for what the node lacks, shortly before that moment: its peers follow."""
+    told = {
+        s.id: c
+        for c in evidence.causes
+        for s in c.causes
+        if s.text("subtype") == EVICTS and s.kind.startswith("node.")
+    }
+    if not told or len(placed_at(evidence.placements, start, config)) <= 1:
+        return None  # a job of one pod is made again elsewhere
+    mine = [
+        s for s in evidence.failed if s.id in told and start - config.removal <= s.at <= end + config.skew
+    ]
+    return told[min(mine, key=order).id] if mine else None
 
 
 def storm_for(

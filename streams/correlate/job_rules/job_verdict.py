@@ -17,6 +17,7 @@ from streams.correlate.job_rules.busy_ranks import cleared_by_work
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding, find_culprit
 from streams.correlate.job_rules.explaining_causes import (
+    evicting_node,
     explaining,
     fabric_for,
     gone_meanwhile,
@@ -134,6 +135,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             )
         if cause is None and not own and not burst.is_shared:
             cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
+        if cause is None and not own:
+            cause = evicting_node(evidence, burst.start, burst.start, config)
         if cause is not None:
             verdict.claim(cause.id, burst, burst.sightings)
         elif not own and not burst.is_mute and (service := _for_a_service(evidence, burst)) is not None:
@@ -391,9 +394,10 @@ def _judge_hang(
     wandering: Mapping[datetime, HangFinding],
 ) -> None:
     finding = wandering.get(episode.start) or _finding(evidence, episode, config)
-    service = _for_a_service(evidence, episode) if finding.certainty is not Certainty.DECISIVE else None
-    if service is not None:
-        verdict.claim(service, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
+    evicting = evicting_node(evidence, episode.start, episode.start, config)
+    why = evicting.id if evicting is not None else _for_a_service(evidence, episode)
+    if why is not None and finding.certainty is not Certainty.DECISIVE:
+        verdict.claim(why, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
         return
     shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
@@ -586,7 +590,7 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
     failed = [s for s in evidence.failed if until is None or s.at > until]
     for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
         service = _for_a_service(evidence, blocker) if not blocker.waits else None
-        why = service or _behind(evidence, verdict, blocker, config)
+        why = service or _evicted_by(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
             continue
@@ -626,6 +630,14 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
         )
 
 
+def _evicted_by(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:
+    """The node that evicts the job's pods for what it lacks itself."""
+    if not blocker.is_eviction:
+        return None
+    node = evicting_node(evidence, blocker.start, blocker.end, config)
+    return node.id if node is not None else None
+
+
 def _patience_ends(evidence: JobEvidence, blocker: PlatformBlocker) -> datetime:
     """Until when it is usual that a job of this kind waits."""
     return (blocker.since or blocker.start) + policy().waiting.of(evidence.job.kind)
@@ -649,6 +661,7 @@ def _behind(
         c
         for c in evidence.causes
         if since <= c.fault_at <= blocker.end
+        and not (blocker.is_eviction and c.certainty is Certainty.WEAK and not c.alone)
         and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
         and (
             c.root.node is None

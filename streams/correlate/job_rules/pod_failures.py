@@ -67,9 +67,13 @@ class PlatformBlocker:
 
     def is_routine(self, pods: int) -> bool:
         """Whether a job of so many pods was evicted, and not again and again: the controller of a single pod makes another."""
-        evicted = [s.entity.pod for s in self.sightings if s.text("subtype") == "evicted"]
-        all_ = len(evicted) == len(self.sightings)
-        return all_ and pods <= 1 and len(set(evicted)) < policy().own_failures.times
+        evicted = {s.entity.pod for s in self.sightings}
+        return self.is_eviction and pods <= 1 and len(evicted) < policy().own_failures.times
+
+    @property
+    def is_eviction(self) -> bool:
+        """Whether a kubelet took its pods away, and nothing else was in the way."""
+        return all(s.text("subtype") == "evicted" for s in self.sightings)
 
     @property
     def says(self) -> str:

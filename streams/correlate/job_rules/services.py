@@ -177,9 +177,7 @@ def shortage_at(
     fitting = [
         one
         for one in shortages
-        if any(
-            first <= s.at <= last and one.since <= s.at <= one.until for s in mine.get(one.service, ())
-        )
+        if any(first <= s.at <= last and one.since <= s.at <= one.until for s in mine.get(one.service, ()))
     ]
     return min(fitting, key=lambda one: (one.since, one.incident), default=None)
 

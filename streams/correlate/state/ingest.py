@@ -10,6 +10,7 @@ from streams.correlate.policy.families import FAILURES, families, is_failure_of_
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
 from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node
+from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
@@ -135,6 +136,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
+            if entity.node and (told := of_node(seen)) is not None:
+                self._on_node(entity.node, told, touched)
         elif entity.job and not entity.pod and is_failure_of_job(seen):
             self._in_pod(stand_in(entity.job), seen, touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:

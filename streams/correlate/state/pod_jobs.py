@@ -115,7 +115,9 @@ class PodJobs:
         for count in range(len(parts), 0, -1):
             names += (f"{kind}/{told.namespace}/{'-'.join(parts[:count])}" for kind in _ABOVE)
         rows = ((name, self._state.jobs.get(name)) for name in names)
-        return next((n for n, row in rows if row is not None and row.fact is not None and row.fact.trains), None)
+        return next(
+            (n for n, row in rows if row is not None and row.fact is not None and row.fact.trains), None
+        )
 
     def _owner_of(self, pod: str) -> str | None:
         row = self._state.pods.get(pod)
