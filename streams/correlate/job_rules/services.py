@@ -35,7 +35,6 @@ class ServicePolicy(Strict):
 
     jobs: int
     within_s: float
-    settle_s: float
     over_s: float
     before_s: float
     after_s: float
@@ -46,11 +45,6 @@ class ServicePolicy(Strict):
     def within(self) -> timedelta:
         """Jobs that complain further apart than this have nothing in common."""
         return timedelta(seconds=self.within_s)
-
-    @property
-    def settle(self) -> timedelta:
-        """How long others that follow are waited for."""
-        return timedelta(seconds=self.settle_s)
 
     @property
     def over(self) -> timedelta:
@@ -152,7 +146,7 @@ def service_faults(
                 family=family,
                 **session.times(),
                 certainty=Certainty.LIKELY,
-                ready_at=seen_at + rule.settle,
+                ready_at=seen_at,
                 rule="shared service",
                 why=f"{len(jobs)} jobs within minutes: {families().signs(mine, 3)}. They share {_told(root, kind)}",
                 # A job that got over it without a loss has nobody called.

@@ -22,7 +22,7 @@ _OWN_SHARE = 0.5
 
 
 def of_node(seen: Sighting) -> Sighting | None:
-    """What the eviction of a pod tells of its node; None for other failures, and where the pod itself used up what was missing."""
+    """What an eviction tells of its node; None for other failures, and where the pod itself used up what was missing."""
     node, resource = seen.entity.node, seen.text("resource")
     if seen.text("subtype") != "evicted" or not seen.firing or not node or not resource:
         return None

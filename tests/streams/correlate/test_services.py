@@ -1,0 +1,253 @@
+"""Services that several jobs share: one incident of the service, and what only looks like one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streams.correlate.job_rules.services import mount_of, thinned
+from streams.correlate.sightings import sighting
+from streams.model.entity import Entity, JobRef
+from streams.model.facts import Fact, JobFact
+from streams.model.incident import IncidentState
+from streams.model.signal import Signal
+from tests.streams.correlate.world import CLUSTER, World, at, cluster, failed, job, nccl_error, xid
+
+LLAMA, GEMMA = ["n1", "n2"], ["n3", "n4"]
+BOTH = {"llama", "gemma"}
+REGISTRY = "registry.east.example"
+HOOK = "pod-defaults"
+
+
+def pulls(name: str, seconds: float, registry: str | None = REGISTRY, times: int = 6) -> list[Signal]:
+    """A kubelet that tries again for six minutes; with no registry it only says that the image is not there."""
+    more: dict[str, Any] = {"registry": registry} if registry else {}
+    return [failed(name, 1, seconds + 70 * i, "image_pull", reason="Failed", **more) for i in range(times)]
+
+
+def refused(
+    name: str, seconds: float, hook: str = HOOK, *, child: bool = True, times: int = 6
+) -> list[Signal]:
+    """A Job that a JobSet made cannot create its pods."""
+    ref = JobRef("Job", "train", f"{name}-workers-0") if child else JobRef("JobSet", "train", name)
+    found = []
+    for i in range(times):
+        one = failed(name, 0, seconds + 70 * i, "create_refused", reason="FailedCreate", service=hook)
+        found.append(replace(one, entity=Entity(CLUSTER, job=ref)))
+    return found
+
+
+def unresolved(
+    name: str, seconds: float, reason: str = "Temporary failure in name resolution"
+) -> list[Signal]:
+    return [
+        failed(name, 1, seconds, "name_resolution", reason=reason),
+        failed(name, 1, seconds + 2, exitcode=1, local_rank=0),
+        failed(name, 1, seconds + 3, exitcode=-6, local_rank=1),
+    ]
+
+
+def full(name: str, seconds: float, path: str = "/fs/shared/{}/step_9/a.pt") -> list[Signal]:
+    where: dict[str, Any] = {"path": path.format(name)} if path else {}
+    return [failed(name, 0, seconds, "no_space", rank=0, **where), failed(name, 0, seconds + 3, exitcode=1)]
+
+
+def of(name: str) -> JobFact:
+    return JobFact(CLUSTER, JobRef("JobSet", "train", name, f"uid-{name}"), at(-100))
+
+
+def facts() -> list[Fact]:
+    made = cluster({"llama": LLAMA, "gemma": GEMMA}, spare=["n5"])
+    return [*made, of("qwen"), of("qwen-2")]
+
+
+ONE: dict[str, tuple[list[Signal], str, str]] = {
+    "a registry": ([*pulls("llama", 0), *pulls("gemma", 200)], "platform_fault", f"part/registry/{REGISTRY}"),
+    "a webhook": ([*refused("qwen", 0), *refused("qwen-2", 200)], "platform_fault", f"part/webhook/{HOOK}"),
+    "the resolver": ([*unresolved("llama", 0), *unresolved("gemma", 100)], "platform_fault", "cluster"),
+    "a storage without space": (
+        [*full("llama", 0), *full("gemma", 60)],
+        "storage_fault",
+        "storage//fs/shared",
+    ),
+    "a storage of which the next try names no file": (
+        [*full("llama", 0), *full("gemma", 60), *full("gemma", 500, path="")],
+        "storage_fault",
+        "storage//fs/shared",
+    ),
+}
+VICTIMS = {"a webhook": {"qwen", "qwen-2"}}
+
+
+@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_jobs_share_is_one_incident_and_they_are_its_victims(
+    name: str, backwards: bool, restart: bool
+) -> None:
+    signals, family, root = ONE[name]
+    signals = sorted(signals, key=lambda s: s.occurred_at)
+    world = World(facts())
+    for i, signal in enumerate(reversed(signals) if backwards else signals):
+        world.see(signal)
+        if restart and i == len(signals) // 2:
+            world.restart()
+    world.pass_to(900, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == (family, root)
+    assert {j.name for j in incident.jobs} == VICTIMS.get(name, BOTH)
+
+
+OWN: dict[str, list[Signal]] = {
+    "one job that a registry refuses": pulls("llama", 0),
+    "two jobs that two registries refuse": [*pulls("llama", 0), *pulls("gemma", 60, "other.example")],
+    "two jobs whose images are not there": [
+        *pulls("llama", 0, registry=None),
+        *pulls("gemma", 60, registry=None),
+    ],
+    "two jobs hours apart": [*unresolved("llama", 0), *unresolved("gemma", 2400)],
+    "names that are not there": [
+        *unresolved("llama", 0, "Name or service not known"),
+        *unresolved("gemma", 60, "Name or service not known"),
+    ],
+    "storages mounted side by side": [
+        *full("llama", 0, "/mnt/{}/step_9/a.pt"),
+        *full("gemma", 60, "/mnt/{}/step_9/a.pt"),
+    ],
+    "the nodes' own directories": [*full("llama", 0, "/tmp/{}/a.pt"), *full("gemma", 60, "/tmp/{}/a.pt")],
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_jobs_do_not_share_stays_theirs(name: str) -> None:
+    world = World(facts())
+    for signal in sorted(OWN[name], key=lambda s: s.occurred_at):
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=20)
+        world.see(signal)
+    world.pass_to(3600, step=20)
+    assert {i.root.kind for i in world.incidents()} <= {"job"}
+    assert all(len(i.jobs) == 1 for i in world.incidents())
+
+
+def test_jobs_that_complain_and_go_on_have_nobody_called() -> None:
+    world = World(facts())
+    world.see(unresolved("llama", 0)[0], unresolved("gemma", 30)[0])
+    world.see(*pulls("llama", 60, times=2), *pulls("gemma", 60, times=2))
+    world.pass_to(3600, step=20)
+    assert world.incidents() == []
+
+
+def test_a_job_that_was_told_alone_becomes_a_victim_of_what_others_suffer_too() -> None:
+    world = World(facts())
+    for signal in pulls("llama", 0):
+        world.see(signal)
+    world.pass_to(400, step=5)
+    alone = world.only()
+    assert alone.root.key == f"job/{job('llama').key}"
+    for signal in pulls("gemma", 420):
+        world.see(signal)
+    world.pass_to(800, step=5)
+    assert world.published[alone.id].state is IncidentState.MERGED
+    assert {j.name for j in world.only().jobs} == BOTH
+
+
+def test_a_job_whose_pods_cannot_be_created_is_told_also_alone() -> None:
+    world = World(facts())
+    for signal in refused("qwen-2", 0):
+        world.see(signal)
+    world.pass_to(500, step=5)
+    assert world.only().root.key == "job/JobSet/train/qwen-2"
+
+
+@pytest.mark.parametrize("child", [False, True])
+def test_what_is_told_of_an_object_counts_for_its_job_also_when_that_is_known_later(child: bool) -> None:
+    world = World(cluster({"llama": LLAMA}))
+    for signal in refused("qwen", 0, child=child):
+        world.see(signal)
+    world.tell(of("qwen"))
+    world.pass_to(500, step=5)
+    assert world.only().root.key == "job/JobSet/train/qwen"
+
+
+def test_hardware_under_one_of_the_jobs_stays_its_own_incident() -> None:
+    world = World(facts())
+    world.see(xid("n1", 79, 0), *unresolved("llama", 5), *unresolved("gemma", 20))
+    world.pass_to(900, step=5)
+    assert {i.family for i in world.incidents()} == {"gpu_off_bus", "platform_fault"}
+
+
+def test_errors_of_the_store_follow_from_a_resolver_that_does_not_answer() -> None:
+    world = World(facts())
+    world.see(unresolved("llama", 0)[0], nccl_error("llama", 8, 1), *unresolved("gemma", 30))
+    world.pass_to(900, step=5)
+    assert {j.name for j in world.only().jobs} == BOTH
+
+
+def test_a_thousand_ranks_that_say_the_same_are_one_complaint_a_minute() -> None:
+    lines = [sighting(failed("llama", 0, i / 10, "no_space", rank=i)) for i in range(1000)]
+    kept = thinned([s for s in lines if s is not None])
+    assert [s.at for s in kept] == [at(0), at(60), lines[-1].at if lines[-1] else None]
+
+
+def test_the_fault_is_over_when_no_job_complains_any_more() -> None:
+    world = World(facts())
+    world.see(*full("llama", 0), *full("gemma", 60))
+    world.pass_to(300, step=5)
+    assert world.only().state is IncidentState.OPEN
+    world.pass_to(1300, step=20)
+    assert world.only().state is IncidentState.RESOLVED
+    assert world.only().fault_at - at(0) == timedelta()
+
+
+MOUNTS: Sequence[tuple[str, str | None]] = [
+    ("/fs/llm/a.pt", "/fs"),
+    ("/mnt/weka/llm/a.pt", "/mnt/weka"),
+    ("/mnt/a.pt", None),
+    ("/tmp/a.pt", None),
+    ("/mnt/local/x/a.pt", None),
+    ("a.pt", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("path", "mount"), MOUNTS)
+def test_a_path_tells_where_its_storage_is_mounted(path: str, mount: str | None) -> None:
+    assert mount_of(path) == mount
+
+
+EVICTED: dict[str, Any] = {"resource": "ephemeral-storage", "threshold": "90Gi", "left": "40Gi"}
+
+
+def evicted(
+    seconds: float, used: str = "12Mi", name: str = "llama", pod: int = 1, node: str = "n2"
+) -> Signal:
+    one = failed(name, pod, seconds, "evicted", reason="Evicted", used=used, **EVICTED)
+    return replace(one, entity=replace(one.entity, node=node))
+
+
+def test_a_node_that_evicts_for_what_it_lacks_is_the_root_however_often() -> None:
+    world = World(facts())
+    for seconds in (0, 900, 1800):
+        world.see(evicted(seconds), failed("llama", 0, seconds + 8, exitcode=-6))
+        world.pass_to(seconds + 300, step=10)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("platform_fault", "node/n2")
+    assert [j.name for j in incident.jobs] == ["llama"]
+
+
+def test_a_pod_that_used_up_what_is_missing_says_nothing_of_its_node() -> None:
+    world = World(facts())
+    world.see(evicted(0, used="210Gi"))
+    world.pass_to(300, step=5)
+    assert world.only().root.kind == "job"
+
+
+def test_evictions_of_pods_that_are_no_training_job_are_silent() -> None:
+    world = World(facts())
+    world.see(*(evicted(300 * i, name="batch", pod=i) for i in range(5)))
+    world.pass_to(3000, step=20)
+    assert world.incidents() == []
