@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -114,7 +115,7 @@ LED = {
 @pytest.mark.parametrize("name", LED)
 def test_rank_0_counts_where_other_jobs_crash_there_in_other_ways(name: str) -> None:
     ways, named = LED[name]
-    nodes = {f"job{i}": ["n7", f"m{i}", f"o{i}"] for i in range(3)}
+    nodes: dict[str, Sequence[str]] = {f"job{i}": ["n7", f"m{i}", f"o{i}"] for i in range(3)}
     world = World(cluster(nodes))
     for i, way in enumerate(ways):
         world.see(crash(f"job{i}", 0, 3600.0 * i, way))

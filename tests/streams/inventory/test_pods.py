@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from streams.inventory.jobs import Workload
 from streams.inventory.pods import pod_fact
-from streams.inventory.workloads import Workload
 from streams.model.clock import rfc3339
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
