@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
@@ -20,6 +21,10 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
 
+_JUDGED_EVERY = timedelta(seconds=1)
+_JUDGED_AT_ONCE = 64
+"""Up to so many jobs that complain of a service, each new complaint is looked at at once; else with the next second's."""
+
 
 class ServiceCauses(CauseSource):
     """Collects what jobs complain of, job by job; a service is evaluated again when that changed."""
@@ -34,6 +39,7 @@ class ServiceCauses(CauseSource):
         self._named: dict[str, frozenset[str]] = {}
         """By job: the services that it complains of."""
         self._faults: dict[str, list[Hypothesis]] = {}
+        self._judged_at: dict[str, datetime] = {}
 
     def evaluate(self, round_: Round) -> None:
         """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""
@@ -41,6 +47,10 @@ class ServiceCauses(CauseSource):
         for job in sorted(touched.jobs):
             touched.services |= self._put(job)
         for name in sorted(touched.services):
+            if self._is_fresh(name, round_):
+                touched.services.discard(name)
+                round_.later.services.add(name)
+                continue
             heard = [Complaints(job, mine) for job, mine in sorted(self._heard.get(name, {}).items())]
             before = self._faults.pop(name, [])
             if after := service_faults(self._cluster, name, heard, self._incarnations):
@@ -53,6 +63,20 @@ class ServiceCauses(CauseSource):
                     for one in heard
                     if shortages({name: one.sightings}, before) != shortages({name: one.sightings}, after)
                 }
+
+    def _is_fresh(self, name: str, round_: Round) -> bool:
+        """Whether a service of which many jobs complain was evaluated within the second: they may come in as many batches.
+
+        Nothing is lost by it: what a job is told of by itself waits for longer.
+        """
+        last, many = self._judged_at.get(name), len(self._heard.get(name, ())) > _JUDGED_AT_ONCE
+        if many and last is not None and timedelta() <= round_.now - last < _JUDGED_EVERY:
+            return True
+        if name in self._heard:
+            self._judged_at[name] = round_.now
+        else:
+            self._judged_at.pop(name, None)
+        return False
 
     def _put(self, job: str) -> set[str]:
         """Keep what one job complains of. Returns the services of which that says something new."""

@@ -26,6 +26,7 @@ from streams.model.kinds import IncidentFamily
 RESOLVER, STORAGE, WEBHOOK = "resolver", "storage", "webhook"
 _SHOWN_EACH = 2
 """Lines of each job that are kept with the fault, of the first and of the last."""
+_SHOWN = 64
 _MAX_NAME = 200
 _EACH = timedelta(minutes=1)
 
@@ -136,7 +137,7 @@ def service_faults(
         seen_at = _together_at(mine, owner)
         if seen_at is None:
             continue
-        jobs = sorted({owner[s.id] for s in mine})
+        jobs = {owner[s.id] for s in lines if session.start <= s.at <= session.last}
         root = _root(counted_as, mine)
         found.append(
             Hypothesis(
@@ -224,12 +225,13 @@ def _on_several_nodes(lines: Sequence[Sighting]) -> bool:
 
 
 def _shown(lines: Sequence[Sighting], owner: Mapping[str, str]) -> list[Sighting]:
-    """Of each job the first and the last lines."""
+    """Of each job the first and the last lines, of many those that lie first and last."""
     by_job: dict[str, list[Sighting]] = {}
     for s in lines:
         by_job.setdefault(owner[s.id], []).append(s)
     ends = (s for mine in by_job.values() for s in (*mine[:_SHOWN_EACH], *mine[-_SHOWN_EACH:]))
-    return list(distinct(ends))
+    found = list(distinct(ends))
+    return found if len(found) <= 2 * _SHOWN else [*found[:_SHOWN], *found[-_SHOWN:]]
 
 
 def _entity(cluster: str, kind: str, named: str) -> Entity:
