@@ -120,6 +120,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("storage"),
         PatternFamily("switch"),
         PatternFamily("switch_health"),
+        PatternFamily("switch_work"),
         PatternFamily("subnet"),
         Ibstat(),
         Slurm(),

@@ -40,7 +40,7 @@ class CableCauses(CauseSource):
                 (self._cabled.add if cabled else self._cabled.discard)(switch)
                 touched.ports |= self._topology.reported_ports(switch)
         touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
-        for name in sorted(touched.ports):
+        for name in sorted(name for name in touched.ports if not name.endswith("/")):
             touched.nodes |= self._topology.hosts_at(name)
             before, ends = self._faults.pop(name, []), self._topology.cable(name)
             rows = [self._state.ports.get(end, PortRow()) for end in ends]

@@ -21,10 +21,11 @@ from streams.correlate.fabric_rules.switch_faults import (
     explains,
     switch_faults,
 )
+from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.state.place import Place, PlaceKind, Touched
-from streams.correlate.state.rows import DocumentRow
+from streams.correlate.state.rows import DocumentRow, PortRow
 from streams.model.entity import Entity
 
 
@@ -41,11 +42,19 @@ class SwitchCauses(CauseSource):
         self._faults: dict[str, list[SwitchFault]] = {}
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
+        self._orders = SwitchOrders()
         self._joined: dict[Place, dict[str, datetime]] = {}
         """Places that lost a link to an unknown switch when just one known switch lost many: by that switch, when they did."""
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched switches, and touch the places whose links they took away."""
+        for name in sorted(round_.touched.ports):
+            switch, _, port = name.partition("/")
+            if not port and self._orders.put(switch, self._state.ports.get(name, PortRow())):
+                round_.touched.switches.add(switch)
+        for node in round_.touched.nodes:
+            # What ran there may be known only now.
+            round_.touched.switches |= self._links.lost_at(Place(PlaceKind.NODE, node))
         self._judge(sorted(round_.touched.switches), round_)
 
     def reconsider(self, round_: Round) -> None:
@@ -88,6 +97,8 @@ class SwitchCauses(CauseSource):
                     self._incarnations,
                     self._config,
                     self._shared_by,
+                    self._ordered(name),
+                    self._is_idle,
                 )
             if storms := self._hosts.storms_under(name):
                 after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
@@ -137,6 +148,25 @@ class SwitchCauses(CauseSource):
         """What these hosts share besides a switch."""
         part = common_part(nodes, self._topology.parts, self._topology.nodes_known())
         return root_of(self._cluster, part) if part is not None and part.kind != "leaf" else None
+
+    def _ordered(self, name: str) -> OrderAt:
+        """What was ordered for a switch; for any that may be the one, where it is not known which it is."""
+        if name != SOMEWHERE:
+            return self._orders.of(name, self._config)
+        return self._orders.anywhere(self._topology.switches_of, self._is_node, self._config)
+
+    def _is_node(self, name: str) -> bool:
+        row = self._state.nodes.get(name)
+        return row is not None and row.fact is not None
+
+    def _is_idle(self, nodes: Set[str], at: datetime) -> bool:
+        """Whether it is known that nothing held GPUs of these nodes then. Of what Slurm runs not all is known."""
+        return all(
+            self._is_node(node)
+            and not self._placements.on_node(node, at, at)
+            and not self._placements.stood_beside(node, at, at)
+            for node in nodes
+        )
 
     def _by_links(self) -> list[str]:
         return [h.id for h in self.all() if h.rule != BY_VOTES]

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
+from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_orders, unfelt
 from streams.correlate.hypothesis import FAR_END_UNKNOWN, Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -66,6 +67,10 @@ class LinkFaultsBySwitch:
             self._of[place] = after
         return touched
 
+    def lost_at(self, place: Place) -> set[str]:
+        """The switches to which links of one place are at fault."""
+        return {switch for fault in self._of.get(place, ()) for switch in fault.switches}
+
     def around(self, switch: str) -> list[LinkFault]:
         """All faults of links to one switch, in the order of their places."""
         places = self._around.get(switch, {})
@@ -81,11 +86,14 @@ def switch_faults(
     incarnations: Incarnations,
     config: Config,
     shared: Callable[[Set[str]], Entity | None] = lambda nodes: None,
+    ordered: OrderAt = no_orders,
+    idle: Callable[[Set[str], datetime], bool] = lambda nodes, at: False,
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
 
     `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, what the hosts share
-    otherwise (`shared`: a block, a row) is named.
+    otherwise (`shared`: a block, a row) is named. Where somebody `ordered` that a known switch goes down, any link to it that is
+    lost is part of that. `idle` tells whether it is known that nothing ran on these hosts at a time.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(
@@ -97,11 +105,14 @@ def switch_faults(
     bounced = (
         [] if switch else [p for p in falls if _is_brief(p[0], config) and not verdict(p[1], config).alone]
     )
+    taken = [p for p in lost if switch and ordered(p[0].at, p[1].root.node) is not None]
+    unasked = [p for p in lost if p not in taken] if taken else lost
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
     by_root: dict[Entity, list[FiringInterval]] = defaultdict(list)
     members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
-        *_episodes(lost, least, config.leaf_window, config),
+        *_episodes(taken, 1, config.leaf_window, config),
+        *_episodes(unasked, least, config.leaf_window, config),
         *_episodes(bounced, least, config.together, config),
     ):
         first: dict[Place, tuple[LinkEvent, LinkFault]] = {}
@@ -131,6 +142,12 @@ def switch_faults(
         hypothesis = _lost(where, session, [fault for _, fault in mine], voters, known, config)
         if not switch and all(_is_brief(m, config) for m, _ in mine):
             hypothesis = replace(hypothesis, alone=False)
+        hosts = {fault.root.node for _, fault in mine if fault.root.node}
+        if hosts and not voters and idle(hosts, session.start):
+            hypothesis = unfelt(hypothesis, session.start + config.spine_alone)
+        if not voters:
+            lost_at = [(m.at, fault.root.node) for m, fault in mine]
+            hypothesis = held_back(hypothesis, lost_at, ordered, config)
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
 

@@ -81,6 +81,12 @@ class Config:
     """As many ports of one switch whose other ends are not known may all be one host's: hosts are counted, never ports."""
     spine_alone: timedelta = timedelta(minutes=20)
     """A switch that only other switches miss is told when it lasts so long, or a job suffers: a restart takes a quarter hour."""
+    switch_notice: timedelta = timedelta(minutes=15)
+    """Links lost so soon after somebody ordered work on a switch are lost by it (`reload in 10`, an image to install first)."""
+    switch_back: timedelta = timedelta(minutes=30)
+    """A switch that somebody reloads or upgrades is back within this; large ones and upgrades of firmware take a quarter hour."""
+    switch_orders: timedelta = timedelta(hours=6)
+    """How long such an order is remembered: links that flap after it are kept for longer than other lines."""
     somewhere_neighbours: int = 5
     """The same where the hosts' switch is unknown: then only links that stay down count, for in a large cluster some
     link bounces every minute."""

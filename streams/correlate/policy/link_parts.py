@@ -11,6 +11,7 @@ from typing import Literal
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
+from streams.model.kinds import SignalKind
 
 Part = Literal["down", "bounced", "device", "shut", "errors", "context"]
 
@@ -24,6 +25,7 @@ class Parts(Strict):
     shut: frozenset[str]
     errors: frozenset[str]
     context: frozenset[str]
+    ordered: frozenset[str]
     elsewhere: frozenset[str]
     standing: str
     administrative: str
@@ -44,6 +46,11 @@ class Parts(Strict):
 
 parts = cache(partial(load_table, Path(__file__).with_name("link_parts.yaml"), Parts))
 """The table that ships."""
+
+
+def is_order(s: Sighting) -> bool:
+    """Whether it says that somebody ordered work on a switch."""
+    return s.kind == SignalKind.FABRIC_LINK and s.text("subtype") in parts().ordered
 
 
 def placed(s: Sighting) -> Sighting | None:

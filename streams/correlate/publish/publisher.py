@@ -41,7 +41,7 @@ from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
-from streams.model.kinds import SignalKind
+from streams.model.kinds import IncidentFamily, SignalKind
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
 IsExpired = Callable[[DocumentRow, datetime], bool]
@@ -401,11 +401,13 @@ def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
 
 
 def _is_old_news(h: Hypothesis, now: datetime, config: Config) -> bool:
-    """Whether a job's own failure was known for so long without being an incident that only forgetting makes it one.
+    """Whether a job's own failure, or a link that is up again, was known for so long without being an incident that only
+    forgetting makes it one.
 
     The signs of progress that it went on after are thinned out, and what explained it is forgotten.
     """
-    if h.place.kind is not PlaceKind.JOB or not h.causes:
+    link = h.family in (IncidentFamily.NIC_LINK, IncidentFamily.FABRIC_FAULT) and h.cleared_at is not None
+    if not h.causes or not (link or h.place.kind is PlaceKind.JOB):
         return False
     known = max([h.ready_at, *(s.seen_at for s in h.causes), *([h.brief_until] if h.brief_until else [])])
     return now - known > config.retention

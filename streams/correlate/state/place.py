@@ -37,6 +37,11 @@ class Place(NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
+def orders_of(switch: str) -> str:
+    """The name under which it is kept, beside a switch's ports, what was ordered for all of them: a port without a name."""
+    return f"{switch}/"
+
+
 class GroupKind(StrEnum):
     """What the nodes of a group share; every other kind is a part's (`inventory/parts.yaml`)."""
 

@@ -94,6 +94,8 @@ class Retention:
         match place.kind:
             case PlaceKind.NODE:
                 links = self._links_at([place.name], ())
+            case PlaceKind.PORT if place.name.endswith("/"):
+                return cut - config.switch_orders
             case PlaceKind.PORT:
                 links = self._links_at(self._topology.hosts_at(place.name), self._topology.cable(place.name))
             case _:

@@ -336,7 +336,11 @@ def test_heat_that_a_part_tells_of_itself_must_last_or_be_felt(
 @pytest.mark.parametrize("late", [False, True])
 def test_links_of_hosts_whose_switch_nobody_knows_are_told_of_by_what_the_hosts_share(late: bool) -> None:
     blocks = [node_fact(n, since=-3500, parts={"block": f"b{i // 12}"}) for i, n in enumerate(NAMES)]
-    world = World(cluster({}, spare=NAMES) if late else [*cluster({}, spare=NAMES), *blocks])
+    world = World(
+        cluster({"llama": NAMES[10:14]}, spare=NAMES)
+        if late
+        else [*cluster({"llama": NAMES[10:14]}, spare=NAMES), *blocks]
+    )
     world.see(*(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[12:22])))
     if late:
         for fact in blocks:
@@ -349,7 +353,7 @@ def test_links_of_hosts_whose_switch_nobody_knows_are_told_of_by_what_the_hosts_
 
 def test_links_all_over_the_cluster_are_of_no_block() -> None:
     blocks = [node_fact(n, since=-3500, parts={"block": f"b{i // 12}"}) for i, n in enumerate(NAMES)]
-    world = World([*cluster({}, spare=NAMES), *blocks])
+    world = World([*cluster({"llama": NAMES[10:14]}, spare=NAMES), *blocks])
     world.see(*(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[::5])))
     world.pass_to(300, step=5)
     assert world.only().root.key == "cluster"
