@@ -6,6 +6,7 @@ again is the same signal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -39,6 +40,12 @@ _PORTS = ("port", "ifName", "interface", "ifDescr", "ifname", "port_name")
 _SWITCHES = ("switch", "sysName", "switch_name")
 _OF_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
 """Kinds of alerts that may tell of what many nodes share instead of one."""
+_INSIDE = re.compile(r"(?i)(?:feed[ -]?)?(?:[a-z]|\d{1,3})")
+"""The letter or the number of a part within another one."""
+_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
+"""Kinds of alerts that may tell of what many nodes share instead of one."""
+_NAME_LENGTH = 3
+"""Shorter values are the number or the letter of a part within another one."""
 _PARTS = (
     "pdu",
     "pdu_name",
@@ -227,7 +234,9 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         of_node.pop("instance", None)  # an exporter of cluster state runs on a node it does not report about
     part = None
     if finding.kind in _OF_PARTS and not any(labels.get(name) for name in _HOSTS):
-        part = _first(labels, _PARTS)  # before `instance`, which is the exporter that asked the device
+        part = _part(labels)  # before `instance`, which is the exporter that asked the device
+        if part is not None and attributes.get("subtype") == "psu":
+            attributes["subtype"] = "feed"  # no supply of a host's own, of which it has more
     return Finding(
         finding.kind,
         finding.severity,
@@ -241,6 +250,12 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         pod=pod,
         job=job,
     )
+
+
+def _part(labels: Mapping[str, str]) -> str | None:
+    """The part that an alert is about by its own name. `feed: B` is none: every rack has a feed B, so it is the rack's."""
+    named = [value for name in _PARTS if (value := labels.get(name))]
+    return next((value for value in named if not _INSIDE.fullmatch(value)), None)
 
 
 def _gpu(labels: Mapping[str, str]) -> Gpu | None:

@@ -94,6 +94,10 @@ class SharedCauses(CauseSource):
         if len(self._known) <= _JUDGED_AT_ONCE:
             self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
+        if troubles:
+            # Who works on its nodes may be known only now.
+            parts_ = self._elected.items()
+            touched |= {group for group, mine in parts_ if any(t.node == node for t in mine)}
         if (followed := followers(hypotheses)) != self._followers.pop(node, ()) and troubles:
             touched.add(NODES)
         if followed:

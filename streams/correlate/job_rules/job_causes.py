@@ -99,9 +99,8 @@ def application_root(
 def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) -> bool:
     """Whether the job is so large, or ran for so long, that its end is more than its owner's own business."""
     own = policy().own_failures
-    if sum(p.gpus or own.gpus_a_node for p in there) >= own.gpus:
-        return True
-    return evidence.ran_at is not None and burst.start - evidence.ran_at >= own.ran
+    gpus = sum(p.gpus or own.gpus_a_node for p in there)
+    return own.is_dear(gpus, burst.start - evidence.ran_at if evidence.ran_at is not None else None)
 
 
 def _retries(

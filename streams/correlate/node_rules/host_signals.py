@@ -20,7 +20,7 @@ from streams.correlate.state.incarnations import FiringInterval, Incarnations, S
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 _SIGNS_SHOWN = 4
@@ -36,9 +36,15 @@ def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnatio
         rule = table.rule(s)
         if rule is not None and rule.role == "cause" and table[rule.family].found_on == "node":
             one = renamed(s, names)
-            stream = f"{one.kind}|{one.entity.key}|{one.text('subtype')}|{_system(one, rule.family) or ''}"
+            stream = f"{one.kind}|{one.entity.key}|{_condition(one)}|{_system(one, rule.family) or ''}"
             streams[rule.family][stream].append(one)
     return [h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations)]
+
+
+def _condition(s: Sighting) -> str:
+    """What is over together. Supplies are redundant again with the one that was missed: not every controller says both."""
+    subtype = s.text("subtype")
+    return "psu" if s.kind == SignalKind.NODE_POWER and subtype == "psu_redundancy" else subtype
 
 
 def _faults(
@@ -49,6 +55,7 @@ def _faults(
     ready: dict[str, datetime] = {}
     held: dict[str, datetime] = {}
     brief: set[str] = set()
+    passed: set[str] = set()
     for _, stream in sorted(streams.items()):
         for interval in _occasions(firing_intervals(stream)):
             rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
@@ -56,12 +63,15 @@ def _faults(
             if interval.end is not None and interval.end - interval.start < lasts:
                 continue
             hold = timedelta(seconds=max(rule.hold_s for rule in rules))
+            lone = timedelta(seconds=min(rule.alone_s for rule in rules))
             first = min(o.seen_at for o in interval.sightings)
             lasting.append(interval)
             if interval.end is not None and interval.end - interval.start < hold:
                 brief.update(s.id for s in interval.sightings)
+            if interval.end is not None and interval.end - interval.start < lone:
+                passed.update(s.id for s in interval.sightings)
             ready |= {s.id: first + lasts for s in interval.sightings}
-            held |= {s.id: first + max(lasts, hold) for s in interval.sightings}
+            held |= {s.id: first + max(lasts, hold, lone) for s in interval.sightings}
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
     for session in incarnations.sessions(root, families()[family].domain, lasting, names):
@@ -70,7 +80,10 @@ def _faults(
         until = min(held[s.id] for s in firm or session.sightings)
         # What was over before it would have been told is no incident then either.
         counts = _counts_alone(s for s in distinct(session.sightings) if s.id not in brief)
-        yield replace(_hypothesis(root, family, session, ready), brief_until=until, alone=counts)
+        gone = all(s.id in passed for s in session.sightings)
+        yield replace(
+            _hypothesis(root, family, session, ready), brief_until=until, alone=counts, was_brief=gone
+        )
 
 
 def _occasions(intervals: Iterable[FiringInterval]) -> Iterable[FiringInterval]:

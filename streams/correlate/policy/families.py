@@ -64,6 +64,7 @@ class SignalRule(Strict):
     certainty: Certainty = Certainty.LIKELY
     lasts_s: float = 0
     hold_s: float = 0
+    alone_s: float = 0
     follows: bool = False
     recurs: bool = False
     alone: bool = True

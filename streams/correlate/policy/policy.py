@@ -29,6 +29,8 @@ class MaintenancePolicy(Strict):
     """What planned maintenance of a node explains."""
 
     expected: frozenset[str]
+    shared: frozenset[str]
+    nearly_all: float
 
 
 class HandledPolicy(Strict):
@@ -78,7 +80,9 @@ class OwnFailurePolicy(Strict):
     gpus: int
     gpus_a_node: int
     """Assumed where nobody says."""
-    ran_h: float
+    gpu_hours: float
+    young_s: float
+    gpus_young: int
     times: int
     retry_s: float
 
@@ -87,10 +91,13 @@ class OwnFailurePolicy(Strict):
         """How long its controller may take to have the job going again."""
         return timedelta(seconds=self.retry_s)
 
-    @property
-    def ran(self) -> timedelta:
-        """How long a job ran whose end is an incident."""
-        return timedelta(hours=self.ran_h)
+    def is_dear(self, gpus: int, ran: timedelta | None) -> bool:
+        """Whether a job of so many GPUs that ran for so long is; a time of None is not known."""
+        if ran is None:
+            return gpus >= self.gpus
+        if gpus * ran.total_seconds() >= self.gpu_hours * 3600:
+            return True
+        return gpus >= (self.gpus if ran.total_seconds() >= self.young_s else self.gpus_young)
 
 
 class RepeatPolicy(Strict):

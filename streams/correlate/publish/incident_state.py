@@ -14,6 +14,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import Expectation, work_at, work_policy
+from streams.correlate.state.place import PlaceKind
 from streams.correlate.state.store import State
 from streams.model.incident import Certainty, IncidentState
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -81,6 +82,8 @@ class IncidentStates:
 
         What such work never does counts when the node is given back with it, what it may do only when it is seen after that.
         """
+        if h.place.kind is PlaceKind.SHARED and h.nodes and h.family in policy().maintenance.shared:
+            return None if hit else self._worked_on(h)
         row = self._state.nodes.get(h.root.node or "")
         mark = row.fact.worked_on if row is not None and row.fact is not None else None
         ours = h.family in policy().maintenance.expected
@@ -99,11 +102,21 @@ class IncidentStates:
             return None
         return Expectation(work.says, None)
 
+    def _worked_on(self, h: Hypothesis) -> Expectation | None:
+        """Why a fault of what several nodes share is left alone: nearly all of them had been taken in hand before it began."""
+        rows = [self._state.nodes.get(node) for node in h.nodes]
+        works = [work_at(row, h.last_at) for row in rows if row is not None]
+        mine = [work for work in works if work is not None and work.since <= h.fault_at]
+        if len(mine) < policy().maintenance.nearly_all * len(h.nodes):
+            return None
+        return Expectation(f"{len(mine)} of its {len(h.nodes)} nodes: {mine[0].says}", None)
+
     def _held_back(self, h: Hypothesis, hit: bool, now: datetime) -> str | None:
         """Why nothing is to be done about a fault of a node: somebody works on it, or another incident has closed it."""
         expected = self._expected(h, hit)
         if expected is not None and expected.holds(now):
-            return f"It is left to whoever works on the node: {expected.says}"
+            whom = "the node" if h.root.node is not None else "its nodes"
+            return f"It is left to whoever works on {whom}: {expected.says}"
         row = self._state.nodes.get(h.root.node or "")
         if row is None or row.fact is None:
             return None

@@ -162,7 +162,7 @@ def test_a_fault_opens_one_incident_at_its_place(name: str) -> None:
     signals, family, root, certainty = OPENS[name]
     world = World(cluster({"llama": FOUR}))
     world.see(*signals)
-    world.pass_to(200)
+    world.pass_to(1000 if "supply" in name else 200)
     incident = world.only()
     assert (incident.family, incident.root.key, incident.certainty) == (family, root, certainty)
     assert "something" not in incident.reason
@@ -505,3 +505,17 @@ def test_what_a_warm_and_busy_host_says_now_and_then_is_no_fault() -> None:
     world.see(sign("node.thermal", "n2", 2760, "fan", severity=Severity.ERROR))
     world.pass_to(2900)
     assert world.only().family == "power_cooling"
+
+
+@pytest.mark.parametrize(("back_at", "told"), [(400, False), (1000, True), (None, True)])
+def test_a_supply_that_somebody_changes_is_told_only_when_it_stays_away(
+    back_at: float | None, told: bool
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(sign("node.power", "n1", 0, "psu"), sign("node.power", "n1", 4, "psu_redundancy"))
+    for now in range(50, 1500, 50):
+        world.pass_to(now, step=5)
+        if now == back_at:
+            # Its controller does not say that the supplies are redundant again.
+            world.see(sign("node.power", "n1", now, "psu", cleared=True))
+    assert bool(world.incidents()) is told

@@ -282,7 +282,7 @@ def named_feeds() -> list[Fact]:
     ]
 
 
-PDU = sign("node.power", "pdu-b", 0, "psu", alert="PDUInputLost", severity=Severity.ERROR)
+PDU = sign("node.power", "pdu-b", 0, "feed", alert="PDUInputLost", severity=Severity.ERROR)
 
 
 @pytest.mark.parametrize("order", ["first", "last", "before the inventory"])
@@ -357,3 +357,32 @@ def test_links_all_over_the_cluster_are_of_no_block() -> None:
     world.see(*(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[::5])))
     world.pass_to(300, step=5)
     assert world.only().root.key == "cluster"
+
+
+def in_hand(names: Sequence[str], seconds: float) -> list[Fact]:
+    """These nodes as somebody has cordoned them."""
+    return [node_fact(n, since=seconds, rack=f"r{NAMES.index(n) // 8}", unschedulable=True) for n in names]
+
+
+@pytest.mark.parametrize(("closed", "since", "rack", "state"), [
+    (8, -600, 2, IncidentState.SUPPRESSED),
+    (8, -600, 0, IncidentState.OPEN),
+    (4, -600, 2, IncidentState.OPEN),
+    (8, 60, 2, IncidentState.OPEN),
+], ids=["emptied for work", "a job runs there", "half of it", "closed because of it"])  # fmt: skip
+def test_what_an_emptied_rack_shows_while_people_work_on_it_is_left_to_them(
+    closed: int, since: float, rack: int, state: IncidentState
+) -> None:
+    names = NAMES[8 * rack : 8 * rack + 8]
+    world = World(facts())
+    faults = [xid(n, 149, 0.2 * i, family="gpu_nvlink", action="reset_gpu") for i, n in enumerate(names)]
+    if since < 0:
+        for fact in in_hand(names[:closed], since):
+            world.tell(fact)
+    world.see(*faults)
+    world.pass_to(50, step=5)
+    if since > 0:
+        for fact in in_hand(names[:closed], since):
+            world.tell(fact)
+    world.pass_to(300, step=5)
+    assert {i.state for i in world.incidents() if i.root.rack == f"r{rack}"} == {state}
