@@ -171,7 +171,9 @@ class Publisher:
         over = {
             name
             for name, row in documents.items()
-            if row.incident.state.is_over and _last(row) < cut and is_expired(row, cut)
+            if row.incident.state.is_over
+            and _last(row) < (since := now - self._kept_for(row))
+            and is_expired(row, since)
         }
         ties = {name: _ties(row) | self._with_jobs(beside.get(name, ())) for name, row in documents.items()}
         held = set[Place]().union(*(places for name, places in ties.items() if name not in over))
@@ -192,6 +194,22 @@ class Publisher:
             if name not in documents and runs.events and runs.events[-1].at < cut:
                 self._state.runs.drop(name)
         return forgotten
+
+    def _kept_for(self, row: DocumentRow) -> timedelta:
+        """How long an incident is known after its end.
+
+        A job's own failure as long as one that nothing ends: a program that leaks memory fails again in an hour or two.
+        """
+        incident = row.incident
+        ended_itself = incident.state is IncidentState.RESOLVED and not row.withdrawn
+        if (
+            not ended_itself
+            or incident.family != IncidentFamily.APPLICATION
+            or "signature" not in incident.facts
+        ):
+            return self._config.retention
+        closed = self._incarnations.runs(incident.id).closed_at is not None
+        return self._config.retention if closed else self._config.stale
 
     def _with_jobs(self, places: Iterable[Place]) -> set[Place]:
         """These places, and the jobs that ran on those that are nodes."""

@@ -12,10 +12,12 @@ from tests.streams.correlate.world import (
     World,
     at,
     cluster,
+    failed,
     link,
     nic,
     node_fact,
     not_ready,
+    progress,
     run,
     sign,
     xid,
@@ -120,3 +122,31 @@ def test_an_outage_is_known_as_long_as_the_one_that_stayed_away() -> None:
     world.pass_to(5 * 3600, step=30)
     assert {(i.id, i.revision) for i in world.incidents()} == before
     assert sorted(i.family for i in world.incidents()) == ["host_fault", "node_down", "nodes_not_ready"]
+
+
+@pytest.mark.parametrize(("apart", "incidents"), [(64, 1), (200, 1), (420, 2)])
+def test_a_program_that_fails_again_hours_later_is_one_incident_with_a_count(
+    apart: int, incidents: int
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for minute in range(0, 2 * apart + 10, 5):
+        world.pass_to(60 * minute, step=30)
+        if minute in (apart * i // 5 * 5 for i in range(2)):
+            world.see(failed("llama", 0, 60 * minute, exitcode=-6))
+        else:
+            world.see(progress("llama", 60 * minute, minute))
+    assert len(world.incidents()) == incidents
+    assert world.incidents()[0].facts.get("crashes", 1) == 3 - incidents
+
+
+def test_what_a_person_closed_is_not_kept_for_hours() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 0, 0, exitcode=-6))
+    world.pass_to(130)
+    world.see(run("resolved", world.only().id, 140))
+    for minute in range(5, 64, 5):
+        world.pass_to(60 * minute, step=30)
+        world.see(progress("llama", 60 * minute, minute))
+    world.see(failed("llama", 0, 3900, exitcode=-6))
+    world.pass_to(4200, step=10)
+    assert len(world.incidents()) == 2
