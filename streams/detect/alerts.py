@@ -42,10 +42,6 @@ _OF_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
 """Kinds of alerts that may tell of what many nodes share instead of one."""
 _INSIDE = re.compile(r"(?i)(?:feed[ -]?)?(?:[a-z]|\d{1,3})")
 """The letter or the number of a part within another one."""
-_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
-"""Kinds of alerts that may tell of what many nodes share instead of one."""
-_NAME_LENGTH = 3
-"""Shorter values are the number or the letter of a part within another one."""
 _PARTS = (
     "pdu",
     "pdu_name",

@@ -23,6 +23,7 @@ from streams.correlate.publish.incident_document import (
     says_more,
 )
 from streams.correlate.publish.incident_state import IncidentStates, settled
+from streams.correlate.publish.known_for import is_old_news, known_for
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.job_progress import latest_progress
@@ -41,7 +42,7 @@ from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
-from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.kinds import SignalKind
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
 IsExpired = Callable[[DocumentRow, datetime], bool]
@@ -102,7 +103,7 @@ class Publisher:
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
                     continue
-                if h.id not in self._state.documents and _is_old_news(h, now, self._config):
+                if h.id not in self._state.documents and is_old_news(h, now, self._config):
                     continue
                 if h.id not in self._state.documents and _may_be_brief(h, claims.get(h.id, {}), now):
                     wakes += [(at, place) for at in (h.brief_until, h.sure_at) if at is not None and at > now]
@@ -172,7 +173,11 @@ class Publisher:
             name
             for name, row in documents.items()
             if row.incident.state.is_over
-            and _last(row) < (since := now - self._kept_for(row))
+            and _last(row)
+            < (
+                since := now
+                - known_for(row, self._incarnations.runs(name).closed_at is not None, self._config)
+            )
             and is_expired(row, since)
         }
         ties = {name: _ties(row) | self._with_jobs(beside.get(name, ())) for name, row in documents.items()}
@@ -194,22 +199,6 @@ class Publisher:
             if name not in documents and runs.events and runs.events[-1].at < cut:
                 self._state.runs.drop(name)
         return forgotten
-
-    def _kept_for(self, row: DocumentRow) -> timedelta:
-        """How long an incident is known after its end.
-
-        A job's own failure as long as one that nothing ends: a program that leaks memory fails again in an hour or two.
-        """
-        incident = row.incident
-        ended_itself = incident.state is IncidentState.RESOLVED and not row.withdrawn
-        if (
-            not ended_itself
-            or incident.family != IncidentFamily.APPLICATION
-            or "signature" not in incident.facts
-        ):
-            return self._config.retention
-        closed = self._incarnations.runs(incident.id).closed_at is not None
-        return self._config.retention if closed else self._config.stale
 
     def _with_jobs(self, places: Iterable[Place]) -> set[Place]:
         """These places, and the jobs that ran on those that are nodes."""
@@ -416,19 +405,6 @@ def _is_incident(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> boo
 def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
     """Whether a job suffers: codes of its kernels alone, which jobs leave all day, say no such thing."""
     return any(s.kind != SignalKind.GPU_XID for found in claims.values() for s in found)
-
-
-def _is_old_news(h: Hypothesis, now: datetime, config: Config) -> bool:
-    """Whether a job's own failure, or a link that is up again, was known for so long without being an incident that only
-    forgetting makes it one.
-
-    The signs of progress that it went on after are thinned out, and what explained it is forgotten.
-    """
-    link = h.family in (IncidentFamily.NIC_LINK, IncidentFamily.FABRIC_FAULT) and h.cleared_at is not None
-    if not h.causes or not (link or h.place.kind is PlaceKind.JOB):
-        return False
-    known = max([h.ready_at, *(s.seen_at for s in h.causes), *([h.brief_until] if h.brief_until else [])])
-    return now - known > config.retention
 
 
 def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:

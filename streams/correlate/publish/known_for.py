@@ -1,0 +1,38 @@
+"""How long an incident is known after its end, and what is no longer told as new."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.config import Config
+from streams.correlate.state.place import PlaceKind
+from streams.correlate.state.rows import DocumentRow
+from streams.model.incident import IncidentState
+from streams.model.kinds import IncidentFamily
+
+_LINKS = (IncidentFamily.NIC_LINK, IncidentFamily.FABRIC_FAULT)
+
+
+def known_for(row: DocumentRow, closed: bool, config: Config) -> timedelta:
+    """How long an incident is known after its end. `closed`: a run or a person ended it.
+
+    A job's own failure as long as one that nothing ends: a program that leaks memory fails again in an hour or two.
+    """
+    incident = row.incident
+    by_itself = incident.state is IncidentState.RESOLVED and not row.withdrawn and not closed
+    own = incident.family == IncidentFamily.APPLICATION and "signature" in incident.facts
+    return config.stale if own and by_itself else config.retention
+
+
+def is_old_news(h: Hypothesis, now: datetime, config: Config) -> bool:
+    """Whether a job's own failure, or a link that is up again, was known for so long without being an incident that only
+    forgetting makes it one.
+
+    The signs of progress that it went on after are thinned out, and what explained it is forgotten.
+    """
+    link = h.family in _LINKS and h.cleared_at is not None
+    if not h.causes or not (link or h.place.kind is PlaceKind.JOB):
+        return False
+    known = max([h.ready_at, *(s.seen_at for s in h.causes), *([h.brief_until] if h.brief_until else [])])
+    return now - known > config.retention
