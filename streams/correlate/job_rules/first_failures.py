@@ -36,6 +36,8 @@ _OF_CHIPS = frozenset({"cuda_error", "not_a_number"})
 """Failures that a chip which computes wrongly leaves as well as bad code does."""
 _LEADS = "rank 0 "
 """How the circumstances of a crash begin that rank 0 may have had."""
+_STARVED = "memory "
+"""How the circumstances of a process begin that the kernel killed because the host had no memory left."""
 _MANY_HOSTS = 3
 """Of two hosts one fails first twice in a row by mere chance."""
 
@@ -51,10 +53,29 @@ def crashed(s: Sighting) -> bool:
 
 def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
     """The host on which a job ended first, where nothing says why and the rank that did is not rank 0, as far as known."""
+    if (host := starved(burst, placements)) is not None:
+        return host
     host = _first(burst, placements)
     if host is None or _is_alone(host, placements):
         return None
     return None if _is_led(host, burst, placements) and not _crashed_at(host, burst, placements) else host
+
+
+def starved(burst: Burst, placements: Sequence[Placement]) -> str | None:
+    """The one of a job's hosts whose memory ran out as a whole, so that the kernel killed there whatever was largest.
+
+    What reached the limit of its own cgroup grew itself. What grows in one rank only grows in rank 0: its host proves nothing.
+    """
+    killed = {s.entity.node for s in burst.sightings if s.kind == SignalKind.NODE_MEMORY and _is_global(s)}
+    host = killed.pop() if len(killed) == 1 else None
+    there = {p.node for p in placements}
+    if host is None or host not in there or len(there) < 2 or _leads(host, placements):
+        return None
+    return host
+
+
+def _is_global(s: Sighting) -> bool:
+    return s.text("subtype") == "oom" and s.text("constraint") == "CONSTRAINT_NONE"
 
 
 def any_first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
@@ -133,6 +154,9 @@ def circumstances(placements: Sequence[Placement], burst: Burst | None = None) -
     """A short name of where a job ran; of a crash also of how it crashed, as far as its own faults would not change that. Where
     it may have been rank 0, only of how.
     """
+    if burst is not None and (host := starved(burst, placements)) is not None:
+        # Each time counts: a program that takes too much does so on all of its hosts.
+        return f"{_STARVED}{digest(host, burst.start.isoformat(timespec='minutes'), size=8)}"
     host = _first(burst, placements) if burst is not None else None
     if burst is not None and host is not None and _is_led(host, burst, placements):
         return f"{_LEADS}{digest('ways', burst.signature, size=8)}"
@@ -211,6 +235,11 @@ def accusation(node: str, earlier: Sequence[PastFault]) -> HangFinding:
         f"it failed first on {node}, whose log tells of nothing; so did {', '.join(jobs[:4])} "
         f"({', '.join(days[:4])}), on other nodes, of other programs or in other ways"
     )
+    if all((f.nodes or "").startswith(_STARVED) for f in earlier):
+        why = (
+            f"the memory of {node} ran out as a whole, time and again: the kernel killed ranks of {', '.join(jobs[:4])} "
+            f"({', '.join(days[:4])}) there and on no other of their nodes, so something else on it takes the memory"
+        )
     return HangFinding(node, Certainty.LIKELY, RULE, why, suspects=(node,))
 
 

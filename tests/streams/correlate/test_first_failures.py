@@ -11,7 +11,7 @@ import pytest
 from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty, Incident
 from streams.model.signal import Signal
-from tests.streams.correlate.world import World, at, cluster, failed, pods
+from tests.streams.correlate.world import FOUR, World, at, cluster, failed, pods, progress, sign
 
 LEMON = "n7"
 OTHERS = [f"m{i:02d}" for i in range(24)]
@@ -234,3 +234,30 @@ def test_a_crash_is_where_its_rank_stands_whichever_host_writes_the_output() -> 
         world.see(*(failed(name, pod, start + 5, exitcode="-6") for pod in (0, 1, 3)))
         world.pass_to(start + 600, step=20)
     assert {i.root.node for i in accused(world)} == {LEMON}
+
+
+@pytest.mark.parametrize(("nodes", "constraint", "accused"), [
+    (["n2"] * 3, "CONSTRAINT_NONE", True),
+    (["n2"] * 2, "CONSTRAINT_NONE", False),
+    (["n2"] * 3, "CONSTRAINT_MEMCG", False),
+    (["n2", "n3", "n4"], "CONSTRAINT_NONE", False),
+    (["n1"] * 3, "CONSTRAINT_NONE", False),
+], ids=["its memory ran out", "only twice", "a limit of their own", "wherever it runs", "where rank 0 is"])  # fmt: skip
+def test_a_host_whose_memory_runs_out_time_and_again_is_named_by_the_ranks_it_kills(
+    nodes: list[str], constraint: str, accused: bool
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for i, node in enumerate(nodes):
+        worker, seconds = FOUR.index(node), 1200 * i
+        world.pass_to(seconds, step=10)
+        uid = f"llama-{worker}-1"
+        world.see(
+            sign("node.memory", node, seconds, "oom", process="python", pod_uid=uid, constraint=constraint)
+        )
+        world.see(failed("llama", worker, seconds + 2, exitcode=-9))
+        for later in (400, 800):
+            world.see(progress("llama", seconds + later, 100 * i + later))
+    world.pass_to(1200 * len(nodes) + 300, step=10)
+    named = [i for i in world.incidents() if i.root.node is not None]
+    assert [i.root.node for i in named] == (["n2"] if accused else [])
+    assert all("ran out as a whole" in i.reason for i in named)
