@@ -426,10 +426,10 @@ def test_a_program_that_fails_again_after_its_incident_was_closed_has_a_new_one(
 def test_a_crash_that_comes_back_after_its_incident_is_forgotten_is_known_to_have_been_there() -> None:
     world = World(cluster({"llama": FOUR}))
     for i in range(3):
-        world.see(*crash(i, 10_000 * i))
-        world.pass_to(10_000 * i + 160, step=10)
-        moved(world, i + 2, FOUR, 10_000 * i + 400)
-        world.pass_to(10_000 * i + 9_000, step=60)
+        world.see(*crash(i, 30_000 * i))
+        world.pass_to(30_000 * i + 160, step=10)
+        moved(world, i + 2, FOUR, 30_000 * i + 400)
+        world.pass_to(30_000 * i + 29_000, step=60)
         world.restart()
     found = [(i.incarnation, i.facts.get("same_before"), i.facts.get("repeats")) for i in world.incidents()]
     assert found == [(1, None, None), (2, 1, None), (3, 2, None)]
