@@ -33,6 +33,9 @@ _ALIKE = 5
 _MAX_HEADER = 512
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+_GUTTER = re.compile(r"(?P<host>[A-Za-z][\w-]{0,62}\d[\w.-]{0,62}): {1,2}(?=\S)")
+"""What a launcher puts before the lines of a host (`pdsh`, `srun bash -c`), where that is named like the one that ships them."""
+_NUMBERS = re.compile(r"\d{1,63}")
 _DEVICE = re.compile(r" [A-Z_]{2,32}=\S")
 """A continuation line of /dev/kmsg: ` SUBSYSTEM=pci`."""
 _ESCAPED = re.compile(r"\\x(?:0[0-9a-f]|1[0-9a-f]|7f|5c)")
@@ -52,7 +55,8 @@ def read(
     """Split `text` into lines and add each to `into`. The keywords, else the wrapper, give the origin of all of them.
 
     The host in the text wins, because a collector relays the lines of other hosts. In a pod's log it does so only for lines of
-    the kernel, as a launcher prints them, and they are marked: pods print what they like, and their records are keyed by pod.
+    the kernel, as a launcher prints them, and they are marked: pods print what they like, and their records are keyed by pod. A
+    name like that of the shipping host before the message is the host that speaks.
     """
     origin = context.origin
     if at or node or pod or container or source:
@@ -87,6 +91,13 @@ def read(
             raw = _ESCAPED.sub(" ", raw)
         relayed = pod is not None and _is_anothers(found, pod, origin.node)
         host = origin.node if pod and not relayed else found.host or origin.node or context.node
+        if (
+            pod is not None
+            and host
+            and (named := _GUTTER.match(raw, found.start))
+            and _is_alike(named["host"], host)
+        ):
+            host, found = named["host"], found._replace(start=named.end())
         when = _when(found, at)
         quoting = quoting or (pod is None and not raw[: found.start].strip() and quotation.begins(raw))
         if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
@@ -112,6 +123,12 @@ def read(
             into.nested.append((line, context))  # keeps the order: what precedes it is not opened yet
         else:
             into.observations.append(line)
+
+
+def _is_alike(name: str, host: str) -> bool:
+    """Whether two names differ in numbers only."""
+    one, other = (_NUMBERS.sub("#", folded(n).partition(".")[0]) for n in (name, host))
+    return one == other
 
 
 def _is_anothers(found: Header, pod: PodRef, node: str | None) -> bool:
