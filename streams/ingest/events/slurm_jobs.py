@@ -19,7 +19,7 @@ from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (
     rb'"job_state"\s{0,4}:\s{0,4}(?:\[\s{0,4})?"[A-Z_]{6}',
-    rb"(?i)node_?list\W{1,12}[a-z]",
+    rb"[Nn]ode_?[Ll]ist\W",
 )
 """Bytes (RE2) of such records."""
 
