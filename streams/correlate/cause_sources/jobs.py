@@ -146,6 +146,7 @@ class JobCauses(CauseSource):
             ran_at=row.ran_at,
             stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes or reports else {},
+            hangs_closed=self._closings(key, IncidentFamily.HANG) if reports else {},
             firsts=self._firsts({p.node for p in placements}),
             shortages=self._services.of_job(key),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
@@ -153,14 +154,19 @@ class JobCauses(CauseSource):
 
     def _own_closed(self, key: str) -> dict[int, datetime]:
         """When incidents of the job's own code were closed, by number: as many as its kept evidence can make."""
+        hangs = self._incarnations.base(
+            Entity(self._cluster, job=job_ref(key)), families()[IncidentFamily.HANG].domain
+        )
+        mismatches = MISMATCHES_FROM + (hangs.count if hangs else 0)
+        return self._closings(key, IncidentFamily.APPLICATION, mismatches)
+
+    def _closings(self, key: str, family: str, *more: int) -> dict[int, datetime]:
+        """When incidents of a job were closed, by number: from what is forgotten on, and from the other numbers (`more`) on."""
         if not self._incarnations.has_closings:
             return {}
-        root, domain = Entity(self._cluster, job=job_ref(key)), families()[IncidentFamily.APPLICATION].domain
+        root, domain = Entity(self._cluster, job=job_ref(key)), families()[family].domain
         base = self._incarnations.base(root, domain)
-        first = base.count if base else 0
-        hangs = self._incarnations.base(root, families()[IncidentFamily.HANG].domain)
-        mismatches = MISMATCHES_FROM + (hangs.count if hangs else 0)
-        numbers = [n + i for n in (first, mismatches) for i in range(1, 1 + _MAX_OWN)]
+        numbers = [n + i for n in (base.count if base else 0, *more) for i in range(1, 1 + _MAX_OWN)]
         return {n: at for n in numbers if (at := self._incarnations.closing(root, domain, n)) is not None}
 
     def _firsts(self, nodes: set[str]) -> dict[str, tuple[PastFault, ...]]:

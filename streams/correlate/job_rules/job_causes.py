@@ -83,7 +83,9 @@ def application_root(
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
         # Nobody waits for a job of one pod that ended.
-        alone=comes_back or _is_dear(evidence, burst, there) or not (burst.is_plain or len(there) == 1),
+        alone=comes_back
+        or any(_is_dear(evidence, crash, config) for crash in crashes)
+        or not (burst.is_plain or len(there) == 1),
         retry=retry,
         brief_until=patience,
         cleared_at=cleared_at,
@@ -96,9 +98,9 @@ def application_root(
     )
 
 
-def _is_dear(evidence: JobEvidence, burst: Burst, there: Sequence[Placement]) -> bool:
-    """Whether the job is so large, or ran for so long, that its end is more than its owner's own business."""
-    own = policy().own_failures
+def _is_dear(evidence: JobEvidence, burst: Burst, config: Config) -> bool:
+    """Whether the job was so large, or ran for so long, that its end is more than its owner's own business."""
+    own, there = policy().own_failures, placed_at(evidence.placements, burst.start, config)
     gpus = sum(p.gpus or own.gpus_a_node for p in there)
     return own.is_dear(gpus, burst.start - evidence.ran_at if evidence.ran_at is not None else None)
 
@@ -214,7 +216,8 @@ _NAMELESS = frozenset({MISMATCH, "errors only", "all equal"})
 def one_of_repeats(found: Sequence[Hypothesis], evidence: JobEvidence, config: Config) -> list[Hypothesis]:
     """These roots, hangs of a job that name nobody and come back try after try as one with a count.
 
-    A mismatch is the program's until a run or a person closes it; the others are one while the next follows within the hour.
+    A mismatch is the program's for hours; the others are one while the next follows within the hour. What comes after a run or a
+    person has closed one is new.
     """
     kept: list[Hypothesis] = []
     at: dict[str, int] = {}
@@ -244,11 +247,10 @@ def one_of_repeats(found: Sequence[Hypothesis], evidence: JobEvidence, config: C
 
 def _is_anew(h: Hypothesis, first: Hypothesis, evidence: JobEvidence, config: Config) -> bool:
     """Whether a hang has another reason than the one before it, or its reason was taken away since."""
-    if h.rule != MISMATCH:
-        return h.fault_at > first.last_at + config.link_again or h.family != first.family
-    closed = evidence.own_closed.get(first.incarnation)
+    closings = evidence.own_closed if h.rule == MISMATCH else evidence.hangs_closed
+    closed = closings.get(first.incarnation)
     over = closed is not None and h.fault_at > closed + config.linger
-    return over or h.fault_at > first.last_at + config.stale
+    return over or h.fault_at > first.last_at + (config.stale if h.rule == MISMATCH else config.link_again)
 
 
 def culprit_facts(finding: HangFinding, episode: Episode) -> dict[str, Attribute]:

@@ -55,6 +55,8 @@ class JobEvidence:
     """By uid: when each of its pods had started, looked up where one does not."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)
     """When runs or people closed incidents of its own code, by their number."""
+    hangs_closed: Mapping[int, datetime] = field(default_factory=dict)
+    """The same of hangs."""
     stopped: tuple[datetime, ...] = ()
     """When it was suspended, or deleted before it had finished."""
     ran_at: datetime | None = None

@@ -201,8 +201,8 @@ def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: rand
     assert decided_of(replace(whole, records=mixed)).decision_hash == decided_once().decision_hash
 
 
-HOURS = (0.1, 0.6, 1.1, 1.6)
-"""When programs crash: far enough apart to be a crash each, and all within a week."""
+HOURS = (0.3, 0.8, 1.3, 1.8)
+"""When programs crash: not so young that it is their owner's business, far enough apart to be a crash each, all within a week."""
 
 
 def crashes(*places: tuple[float, str, str]) -> Capture:

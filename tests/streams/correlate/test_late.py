@@ -236,11 +236,11 @@ def test_an_open_incident_keeps_its_evidence_when_a_later_one_of_its_place_is_fo
     world.see(*timeouts("llama", range(32), 600))
     world.pass_to(640)
     first = world.only().id
-    world.see(*timeouts("llama", range(32), 2400))
-    world.pass_to(2450)
+    world.see(*timeouts("llama", range(32), 5400))
+    world.pass_to(5450, step=30)
     second = next(i.id for i in world.incidents() if i.id != first)
-    world.see(run("resolved", second, 2460))
-    world.pass_to(2460 + 3600, step=30)
+    world.see(run("resolved", second, 5460))
+    world.pass_to(5460 + 3600, step=30)
     assert world.published[first].state is IncidentState.OPEN
     assert world.published[first].jobs == (job("llama"),)
 

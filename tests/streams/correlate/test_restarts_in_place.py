@@ -19,6 +19,7 @@ from tests.streams.correlate.world import (
     nic,
     off_bus,
     pods,
+    run,
     sign,
     timeouts,
 )
@@ -73,6 +74,19 @@ def test_tries_that_end_alike_and_name_nobody_are_one_incident_with_a_count() ->
     incident = world.only()
     assert (incident.family, incident.facts["crashes"]) == ("hang", 3)
     assert len(world.published) == 1
+
+
+def test_a_try_that_ends_alike_after_somebody_closed_the_one_before_is_new() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*errors(0))
+    world.pass_to(300, step=10)
+    world.see(run("resolved", world.only().id, 310))
+    for pod in pods("llama", FOUR, since=400, attempt=2):
+        world.tell(pod)
+    world.pass_to(1000, step=20)
+    world.see(*errors(1000))
+    world.pass_to(1400, step=20)
+    assert [i.state.is_over for i in world.incidents()] == [True, False]
 
 
 CABLED, UNCABLED = [f"c{i}" for i in range(4)], [f"u{i}" for i in range(6)]
