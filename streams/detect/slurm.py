@@ -17,6 +17,8 @@ MAX_NODES = 256
 """Nodes taken from one line; a controller that lost its network names all of them."""
 
 _MAX_DOWN = 20_000
+_STEP = "step"
+_OF_STEP = re2_patterns.compile(r"\[(?P<job>\d{1,10})\.(?:batch|extern|interactive|\d{1,8})\] done with")
 
 _PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
 _RANGED = re2_patterns.compile(r"([^\[]*)\[([\d,-]+)\](.*)")
@@ -35,6 +37,13 @@ class Slurm(PatternFamily):
             attributes = dict(found.attributes)
             if found.kind == SignalKind.JOB_ALLOCATION:
                 name = attributes.pop("job", None)
+                if attributes.get("subtype") == _STEP:
+                    # `[4242.0]` looks like the kernel's clock, and was read as a part of the header.
+                    step = None if name is not None else _OF_STEP.search(line.text)
+                    name = step["job"] if step is not None else name
+                    if line.node is None:
+                        continue
+                    attributes["hosts"] = line.node
                 if name is not None and not _is_printed_by_a_pod(line):
                     job = JobRef(SLURM_JOB, "", str(name))
                     yield found._replace(attributes=attributes, job=job, node=None)

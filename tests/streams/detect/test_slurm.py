@@ -44,7 +44,7 @@ BODIES = sorted(
         HEADED.sub("", sample.text)
         for row in load_sheet("slurm").rows
         for sample in row.samples
-        if not sample.before and HEADED.match(sample.text)
+        if row.id != "step" and not sample.before and HEADED.match(sample.text)
     }
 )
 DAEMONS = {
