@@ -6,6 +6,7 @@ arrive does not matter. Its processes on one node stand for a pod: everything th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -81,6 +82,8 @@ def job_of(pod: str) -> JobRef:
 def with_statement(row: JobRow, seen: Sighting) -> JobRow:
     """The row with what a line says of the job's nodes. A job that holds one node and no GPU that is told of is not followed."""
     said = seen.text("subtype")
+    if said == "step":
+        return _with_step(row, seen)
     if said == "asked":
         return replace(row, asked=tuple(sorted({*(row.asked or ()), seen.at})[-MAX_WORK:]))
     named: tuple[str, ...] = ()
@@ -95,6 +98,20 @@ def with_statement(row: JobRow, seen: Sighting) -> JobRow:
     return replace(row, allocations=statements, gpus_per_node=per_node)
 
 
+def _with_step(row: JobRow, seen: Sighting) -> JobRow:
+    known = dict(row.steps or ())
+    for node in _hosts_in(seen.text("hosts"))[:1]:
+        if node in known or len(known) < MAX_NODES:
+            known[node] = min(known.get(node, seen.at), seen.at)
+    return replace(row, steps=tuple((node, known[node]) for node in sorted(known, key=_natural)))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """In the order in which Slurm hands out ranks: `cn9` before `cn10`."""
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in _NUMBERS.split(name)]
+
+
+_NUMBERS = re.compile(r"(\d+)")
 _BADLY = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "OOM", "BOOT_FAIL"})
 
 
@@ -119,7 +136,7 @@ def _hosts_in(text: str) -> tuple[str, ...]:
 def allocations_of(row: JobRow) -> Iterator[Allocation]:
     """Where the job stood, earliest first."""
     runs: list[tuple[datetime, tuple[str, ...]]] = []
-    for at, nodes in row.allocations or ():
+    for at, nodes in _statements(row):
         if not runs or runs[-1][1] != nodes:
             runs.append((at, nodes))
     for (start, nodes), after in pairwise([*runs, None]):  # type: ignore[misc]
@@ -138,9 +155,23 @@ def allocations_of(row: JobRow) -> Iterator[Allocation]:
             yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None), well)
 
 
+def _statements(row: JobRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+    """Which nodes were said to be the job's, and when. Of one that began before the controller's log its nodes' daemons tell.
+
+    When it began is not known then; it ran for longer than anything that is kept.
+    """
+    told = row.allocations or ()
+    first = min((at for at, nodes in told if nodes), default=None)
+    steps = [(node, at) for node, at in row.steps or () if first is None or at < first]
+    if len(steps) < 2:
+        return told
+    start = min(at for _, at in steps) - KEPT
+    return tuple(sorted({*told, (start, tuple(node for node, _ in steps))}))
+
+
 def nodes_of(row: JobRow) -> set[str]:
     """Every node that the job is known to hold or to have held."""
-    return {node for _, nodes in row.allocations or () for node in nodes}
+    return {node for _, nodes in row.allocations or () for node in nodes} | dict(row.steps or ()).keys()
 
 
 def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tenancy, ...]]:
@@ -172,8 +203,15 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
     return found
 
 
+def _is_over(row: JobRow, cut: datetime) -> bool:
+    """Whether what nodes' daemons said of a job is of no use any more: they said it at its end."""
+    return max(at for _, at in row.steps or ()) < cut
+
+
 def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     """The row without what ended before `cut`, and without an allocation of which nothing is heard any more."""
+    if row.steps is not None and _is_over(row, cut):
+        row = replace(row, steps=None)
     if row.allocations and row.allocations[-1][0] < now - KEPT:
         return replace(row, allocations=None, asked=None, outcomes=None)
     if not row.allocations:

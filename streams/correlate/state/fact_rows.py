@@ -167,7 +167,7 @@ class FactRows:
         """Keep what Slurm says of a job's nodes."""
         row = self._state.jobs.get(job.key)
         # Most ends are those of small jobs that are not followed: they must leave room for the others.
-        room = MAX_JOBS if seen.text("hosts") else MAX_JOBS // 2
+        room = MAX_JOBS if seen.text("subtype") == "running" else MAX_JOBS // 2
         if row is None and len(self._state.jobs) >= room:
             return Touched()
         before = row or JobRow()

@@ -114,11 +114,13 @@ class JobRow:
     """When such a job was said to have ended, and whether well; the latest few."""
     gpus_per_node: int | None = None
     """What such a job was given on each of its nodes, where that is told."""
+    steps: tuple[tuple[str, datetime], ...] | None = None
+    """Nodes whose own daemons said that they were done with such a job, and when they said so first."""
 
     @property
     def was_placed(self) -> bool:
         """Whether nodes of such a job are known."""
-        return any(nodes for _, nodes in self.allocations or ())
+        return any(nodes for _, nodes in self.allocations or ()) or len(self.steps or ()) > 1
 
     @property
     def stops(self) -> tuple[datetime, ...]:

@@ -321,3 +321,48 @@ def test_the_addresses_of_slurms_nodes_are_those_that_their_own_lines_tell() -> 
     failing = [unanswered(0, 2, 900), unanswered(2, 0, 900.3), unanswered(1, 2, 900.5), unanswered(2, 1, 901)]
     incident = told([says("running", 0, ALL, gpus=8), *failing]).only()
     assert incident.root.node == "cn003"
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_began_before_the_log_stood_where_daemons_are_done_with_it(
+    backwards: bool, restarts: bool
+) -> None:
+    done = [says("step", 1830 + i, node) for i, node in enumerate(NODES)]
+    story = [*hang([17], host="login1"), says("ended", 1829, status=1), *done]
+    world = World()
+    for one in reversed(story) if backwards else story:
+        world.see(one)
+    if restarts:
+        world.restart()
+    world.pass_to(4000, step=10)
+    incident = world.only()
+    assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn003", ["4242"])
+
+
+def test_what_the_controller_says_of_its_nodes_comes_before_what_daemons_say() -> None:
+    row = JobRow()
+    for one in (says("running", 0, ALL), says("ended", 900), *(says("step", 901, n) for n in NODES[:3])):
+        row = with_statement(row, sighting(one))  # type: ignore[arg-type]
+    assert [a.nodes for a in allocations_of(row)] == [tuple(NODES)]
+
+
+def test_a_job_on_one_node_is_not_followed_by_its_daemon_alone() -> None:
+    row = with_statement(JobRow(), sighting(says("step", 901, NODES[0])))  # type: ignore[arg-type]
+    assert not row.was_placed
+    assert not list(allocations_of(row))
+
+
+def test_trays_of_slurm_that_overheat_together_are_one_by_their_names() -> None:
+    story = [says("running", 0, "lum1-c[01-12],lum2-c[01-12]", gpus=4)]
+    for i in range(1, 11):
+        place = Entity(CLUSTER, node=f"lum1-c{i:02d}")
+        story.append(
+            _signal(
+                "node.thermal", place, 600 + 5 * i, {"subtype": "temperature"}, severity=Severity.CRITICAL
+            )
+        )
+    incident = told(story).only()
+    assert incident.family == "power_cooling"
+    assert incident.root.part is not None
+    assert incident.root.part.name == "lum1-"
