@@ -88,6 +88,9 @@ class SharedCauses(CauseSource):
         gone_alone = [h for h in gone_alone if h.id not in handled]
         # Of most nodes that report something nothing is wrong: what they share need not be looked at.
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
+        if fact is None and hypotheses:
+            parts = tuple(sorted(self._topology.parts.at(node)))
+            guessed = tuple(part.kind for part in parts)
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
         if fact is None and hypotheses and (part := self._topology.parts.named(node)) is not None:
             troubles = told_by(part, hypotheses)

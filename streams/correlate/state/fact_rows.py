@@ -91,6 +91,8 @@ class FactRows:
         # Before it is placed: a job that it was part of until now loses it, and is re-evaluated for that.
         left = topology.pod_jobs.leave_unplaced(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
+        if name.startswith(f"{SLURM}/"):
+            topology.guess_parts(nodes)
         topology.pod_jobs.enter_unplaced(name)
         for placement in topology.placements.of_pod(name) if jobs else ():
             self._ran(placement)

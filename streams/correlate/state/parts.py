@@ -66,7 +66,10 @@ class PartIndex:
 
     def put(self, node: str, row: NodeRow | None) -> None:
         """Enter a node under the parts that its fact tells, and no others, for the time that it is there."""
-        old, new = self._at.pop(node, None), _stay(row)
+        self._enter(node, _stay(row))
+
+    def _enter(self, node: str, new: _Stay | None) -> None:
+        old = self._at.pop(node, None)
         if new is not None:
             self._at[node] = new
         if old == new:
@@ -87,6 +90,11 @@ class PartIndex:
                 del self._of[part]
                 self._named[folded(part.name)].discard(part)
                 self.renamed.add(folded(part.name))
+
+    def guess(self, node: str, parts: Iterable[Part]) -> None:
+        """Enter a node of which no fact tells under what its name tells; under nothing, where that is not there any more."""
+        mine = frozenset(parts)
+        self._enter(node, _Stay(_ALWAYS, None, mine) if mine else None)
 
     def _rename(self, part: Part, entered: Iterable[Part]) -> None:
         if part in entered and not self._of[part]:

@@ -170,6 +170,14 @@ class Placements:
             self._others_on[stay.node].add(pod)
         return {node for node, _, _ in old ^ new}
 
+    def of_slurm(self) -> list[str]:
+        """The nodes that Slurm is known to have given to jobs."""
+        return sorted(self._slurm)
+
+    def is_of_slurm(self, node: str) -> bool:
+        """Whether Slurm is known to have given the node to a job."""
+        return node in self._slurm
+
     @property
     def nodes_of_slurm(self) -> int:
         """How many nodes Slurm is known to have given to jobs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable
 from datetime import datetime
+from functools import lru_cache
 
 from streams.correlate.state.allocations import nodes_of, processes_on
 from streams.correlate.state.host_names import HostNames
@@ -18,7 +19,8 @@ from streams.correlate.state.renamed_hosts import ReportedNames
 from streams.correlate.state.rows import JobRow, NodeRow
 from streams.correlate.state.store import State
 from streams.correlate.state.switch_names import SwitchNames
-from streams.model.entity import SLURM, JobRef
+from streams.inventory.parts import shared_parts
+from streams.model.entity import SLURM, JobRef, Part
 from streams.model.facts import LinkFact, NodeFact
 
 MAX_UNLISTED = 5000
@@ -96,6 +98,15 @@ class Topology:
             self.relink(name, None, port.link)
             if port.seen:
                 self.add_reported(name)
+        self.guess_parts(self.placements.of_slurm())
+
+    def guess_parts(self, nodes: Iterable[str]) -> None:
+        """Enter nodes of Slurm of which no object tells under the parts that their names tell."""
+        for node in nodes:
+            row = self._state.nodes.get(node)
+            if row is None or row.fact is None:
+                named = _named_parts(node) if self.placements.is_of_slurm(node) else ()
+                self.parts.guess(node, named)
 
     def name_placed(self, job: JobRef) -> set[str]:
         """Record what Slurm calls the hosts of a job. Returns the keys of `hosts` whose meaning that changes."""
@@ -255,3 +266,8 @@ def _leafs_of(node: NodeFact | None) -> set[str]:
 def _peer(link: LinkFact) -> str | None:
     """The switch port at the other end of a cable, if it is one."""
     return f"{link.peer_switch}/{link.peer_port}" if link.peer_switch and link.peer_port else None
+
+
+@lru_cache(MAX_UNLISTED)
+def _named_parts(node: str) -> tuple[Part, ...]:
+    return tuple(Part(*part) for part in shared_parts(node, {}).parts.items())
