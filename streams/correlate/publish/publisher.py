@@ -42,7 +42,7 @@ from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
-from streams.model.kinds import SignalKind
+from streams.model.kinds import IncidentFamily, SignalKind
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
 IsExpired = Callable[[DocumentRow, datetime], bool]
@@ -399,7 +399,15 @@ def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFaul
 
 
 def _is_incident(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> bool:
-    return h.retry != "over" and (h.opens_alone or _is_felt(claims))
+    if h.retry == "over":
+        return False
+    # Connections that a program closed as it failed cost nobody more than its failure did; ranks that are left waiting do.
+    own = h.family == IncidentFamily.APPLICATION
+    return h.opens_alone or (_waits(claims) if own else _is_felt(claims))
+
+
+def _waits(claims: Mapping[str, Sequence[Sighting]]) -> bool:
+    return any(s.kind == SignalKind.NCCL_TIMEOUT for found in claims.values() for s in found)
 
 
 def _is_felt(claims: Mapping[str, Sequence[Sighting]]) -> bool:
