@@ -15,8 +15,9 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.explaining_causes import is_judged_by_jobs
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
-from streams.correlate.job_rules.job_verdict import JobVerdict, judge
+from streams.correlate.job_rules.job_verdict import judge
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
+from streams.correlate.job_rules.verdict import JobVerdict
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting

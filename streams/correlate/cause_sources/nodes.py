@@ -18,8 +18,8 @@ from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
 from streams.correlate.fabric_rules.switch_faults import SOMEWHERE, LinkFaultsBySwitch
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
-from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.job_rules.silent_nodes import silent_roots
+from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed

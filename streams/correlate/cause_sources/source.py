@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_verdict import JobVerdict
+from streams.correlate.job_rules.verdict import JobVerdict
 from streams.correlate.policy.config import Config
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect, Touched

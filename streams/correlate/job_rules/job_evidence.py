@@ -97,6 +97,12 @@ class JobEvidence:
         return Entity(self.cluster, job=self.job)
 
 
+def forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:
+    """How many of the job's own incidents of a domain are forgotten, and until when."""
+    base = evidence.forgotten.get(domain)
+    return (base.count, base.until) if base else (0, None)
+
+
 def removed_before(evidence: JobEvidence, at: datetime, config: Config) -> frozenset[str]:
     """Nodes from which pods of the job were taken on purpose shortly before that moment, by whomever; the job feels it then.
 

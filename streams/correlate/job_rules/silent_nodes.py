@@ -8,8 +8,8 @@ from dataclasses import replace
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.first_failures import RULE
 from streams.correlate.job_rules.job_causes import culprit_facts
-from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.job_rules.start_failures import START_RULE
+from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import Place, PlaceKind

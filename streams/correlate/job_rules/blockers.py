@@ -1,0 +1,128 @@
+"""Platform faults that keep a job from running, and what they follow from."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.applications import Burst
+from streams.correlate.job_rules.explaining_causes import (
+    evicting_node,
+)
+from streams.correlate.job_rules.job_evidence import (
+    JobEvidence,
+    forgotten,
+    placed_at,
+    recovered,
+)
+from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
+from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.job_rules.services import complaints, shortage_at
+from streams.correlate.job_rules.start_failures import stuck_on_node
+from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
+from streams.model.incident import Certainty
+
+
+def for_a_service(evidence: JobEvidence, trouble: Burst | Episode | PlatformBlocker) -> Cause | None:
+    """The fault of a service of which the job complains as it fails."""
+    if not evidence.shortages:
+        return None
+    found = shortage_at(complaints(evidence.failed), evidence.shortages, trouble.start, trouble.end)
+    return found.incident if found is not None else None
+
+
+def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
+    """Platform faults that keep the job from running, unless another incident of the job is why."""
+    count, until = forgotten(evidence, families()[PLATFORM].domain)
+    failed = [s for s in evidence.failed if until is None or s.at > until]
+    for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
+        service = for_a_service(evidence, blocker) if not blocker.waits else None
+        why = service or _evicted_by(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
+        if why is not None:
+            verdict.claim(why, blocker, blocker.sightings)
+            continue
+        if (here := stuck_on_node(evidence, blocker)) is not None:
+            episode, node = here.episode(), here.node
+            ready_at = blocker.seen_at + config.application_settle
+            verdict.suspicions.append(Suspicion(node, evidence.job, here.finding(), episode, ready_at, ()))
+            verdict.claim(Suspect(Place(PlaceKind.NODE, node)), blocker, blocker.sightings)
+            continue
+        ends = [blocker.over_at(evidence.placements), recovered(evidence, blocker.end, config)]
+        over_at = min((at for at in ends if at is not None), default=None)
+        ready_at, says = blocker.seen_at + config.application_settle, blocker.says
+        if blocker.waits:
+            ready_at = max(ready_at, _patience_ends(evidence, blocker))
+            if not _ran_before(evidence, blocker) or (over_at is not None and over_at <= ready_at):
+                continue  # a condition of a full cluster, which `faultline capacity` reports
+            says = f"it ran before, and {says} since {blocker.since or blocker.start:%Y-%m-%d %H:%M} UTC"
+        verdict.hypotheses.append(
+            Hypothesis(
+                place=evidence.place,
+                root=evidence.root,
+                family=PLATFORM,
+                incarnation=number,
+                certainty=Certainty.LIKELY,
+                fault_at=blocker.start,
+                last_at=blocker.end,
+                ready_at=ready_at,
+                rule="waits too long" if blocker.waits else "platform in the way",
+                why=f"{evidence.job}: {says}, and nothing that happened to it before explains that",
+                alone=not blocker.is_routine(len(placed_at(evidence.placements, blocker.start, config))),
+                cleared_at=over_at,
+                causes=blocker.sightings,
+                jobs=(evidence.job,),
+                facts={"nodes_told": blocker.nodes[:16]},
+                stops="never",
+            )
+        )
+
+
+def _evicted_by(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:
+    """The node that evicts the job's pods for what it lacks itself."""
+    if not blocker.is_eviction:
+        return None
+    node = evicting_node(evidence, blocker.start, blocker.end, config)
+    return node.id if node is not None else None
+
+
+def _patience_ends(evidence: JobEvidence, blocker: PlatformBlocker) -> datetime:
+    """Until when it is usual that a job of this kind waits."""
+    return (blocker.since or blocker.start) + policy().waiting.of(evidence.job.kind)
+
+
+def _ran_before(evidence: JobEvidence, blocker: PlatformBlocker) -> bool:
+    """Whether pods of the job stood on nodes before those that wait came to be."""
+    return evidence.ran_at is not None and evidence.ran_at < (blocker.since or blocker.start)
+
+
+def _behind(
+    evidence: JobEvidence, verdict: JobVerdict, blocker: PlatformBlocker, config: Config
+) -> Cause | None:
+    """The incident that took the job's pods away, or that of the node where they cannot start."""
+    if not blocker.may_follow:
+        return None
+    since = blocker.start - config.retention
+    # What happens on a node that the pods come to at last is not what they waited for.
+    left = {p.node for p in evidence.placements if p.start <= blocker.end}
+    behind = [
+        c
+        for c in evidence.causes
+        if since <= c.fault_at <= blocker.end
+        and not (blocker.is_eviction and c.certainty is Certainty.WEAK and not c.alone)
+        and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        and (
+            c.root.node is None
+            or c.root.node in blocker.nodes
+            or not left.isdisjoint({c.root.node, *c.nodes})
+        )
+        and c.domain not in ("pfc", "fabric", "link")
+    ]
+    if behind:
+        return max(behind, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id
+    own = [h.id for h in verdict.hypotheses if h.family != PLATFORM and since <= h.fault_at <= blocker.start]
+    accused = [s.node for s in verdict.suspicions if since <= s.episode.start <= blocker.start]
+    return Suspect(Place(PlaceKind.NODE, min(accused))) if accused and not own else min(own, default=None)

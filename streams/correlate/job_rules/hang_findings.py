@@ -1,0 +1,122 @@
+"""A job's hangs, and what its ranks say about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from streams.correlate.job_rules.busy_ranks import cleared_by_work
+from streams.correlate.job_rules.connection_votes import NO_ADDRESSES
+from streams.correlate.job_rules.culprit import HangFinding, find_culprit
+from streams.correlate.job_rules.job_evidence import (
+    JobEvidence,
+    forgotten,
+    placed_at,
+)
+from streams.correlate.job_rules.rank_assignment import (
+    gpus_of,
+    numbered,
+    where_ranks_stand,
+    without_group_ranks,
+)
+from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.policy.config import Config
+from streams.correlate.state.placement import Placement
+from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
+
+_PORT_EVENT = "async_event"
+
+WANDERS = "another node's rank each time"
+"""The rule of a job in which ranks of different nodes hang, try after try."""
+
+
+def hangs_of(evidence: JobEvidence, config: Config) -> list[Episode]:
+    """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
+    _, until = forgotten(evidence, IncidentFamily.HANG)
+    reports = [t for t in evidence.reports if until is None or t.sighting.at > until]
+    found: list[Episode] = []
+    for episode in episodes(reports, config.episode_gap):
+        if all(s.text("subtype") == _PORT_EVENT for s in episode.lines):
+            continue  # a port that bounced, as a library saw it: nothing waits or has failed
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and episode.start - last.end <= config.same_pods_gap
+            and _same_pods(evidence, last, episode)
+        ):
+            found[-1] = joined(last, episode)
+        else:
+            found.append(episode)
+    return found
+
+
+def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
+    spoke = {t.pod for t in one.reports} & {t.pod for t in other.reports}
+    before = {s.uid for s in evidence.placements if s.pod in spoke and s.overlaps(one.end, one.end)}
+    after = {s.uid for s in evidence.placements if s.pod in spoke and s.overlaps(other.end, other.end)}
+    return bool(before & after)
+
+
+def finding_of(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
+    """What the ranks' reports say about a hang."""
+    there = placed_at(evidence.placements, episode.start, config)
+    episode = replace(episode, reports=without_group_ranks(there, episode.reports))
+    numbers = numbered(there, episode.reports)
+    placements = numbers.placements
+    episode = replace(episode, reports=where_ranks_stand(placements, episode.reports))
+    addressed = any(
+        t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
+    )
+    finding = find_culprit(episode, placements, evidence.addresses(placements) if addressed else NO_ADDRESSES)
+    if numbers.is_guess:
+        finding = replace(finding, complete=False)
+    if (numbers.conflicts or numbers.is_guess) and finding.certainty is Certainty.DECISIVE:
+        finding = replace(finding, certainty=Certainty.LIKELY)
+    if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
+        finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
+    finding = cleared_by_work(finding, episode, placements, config)
+    held = gpus_of(placements, finding.ranks)
+    return replace(
+        finding,
+        gpu=next(iter(held.values())) if len(finding.ranks) == len(held) == 1 else None,
+        gpus=tuple(sorted({gpu.pci for gpu in held.values() if gpu.pci})),
+        doubts=numbers.conflicts,
+    )
+
+
+def _doubt(
+    evidence: JobEvidence, episode: Episode, placements: Sequence[Placement], finding: HangFinding
+) -> str:
+    """Why the node that the ranks prove may be innocent all the same; "" if nothing contradicts them."""
+    placed = sum(p.expected for p in placements)
+    world = max((evidence.world or 0, *(t.nranks for p in placements for t in p.observed)))
+    if placed < world:
+        return f"only {placed} of the job's {world} ranks are placed, and the others may be what it waits for"
+    here = [p for p in placements if p.node == finding.node]
+    if finding.silent and any(p.end is not None and p.end < episode.reported_at for p in here):
+        return "its pod had ended before the others spoke, so that its silence says nothing of the node"
+    return ""
+
+
+def wandering_ranks(
+    evidence: JobEvidence, hangs: Sequence[Episode], config: Config
+) -> Mapping[datetime, HangFinding]:
+    """Hangs of one job in which ranks of different nodes were behind, while others of the same nodes kept up; by their start.
+
+    It follows the program, try after try, and no node: two nodes do not fail one after the other for the same job.
+    """
+    if len(hangs) < 2:
+        return {}
+    behind = {e.start: f for e in hangs if (f := finding_of(evidence, e, config)).others_keep_up}
+    nodes = sorted({f.node for f in behind.values() if f.node is not None})
+    if len(nodes) < 2:
+        return {}
+    why = f"{len(behind)} times some ranks of one node were behind: of {', '.join(nodes[:8])}, while others there kept up"
+    return {
+        start: replace(
+            found, node=None, certainty=Certainty.WEAK, rule=WANDERS, why=f"{found.why}. {why}", suspects=()
+        )
+        for start, found in behind.items()
+    }

@@ -1,0 +1,47 @@
+"""The result of evaluating one job: what explains its symptoms, which roots are its own, and whom its ranks suspect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from streams.correlate.hypothesis import Blame, Hypothesis
+from streams.correlate.job_rules.applications import Burst
+from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.pod_failures import PlatformBlocker
+from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Cause
+from streams.model.entity import JobRef
+from streams.model.incident import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A node that one job's ranks suspect."""
+
+    node: str
+    job: JobRef
+    finding: HangFinding
+    episode: Episode
+    ready_at: datetime
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(slots=True)
+class JobVerdict:
+    """The result for one job. `explained` lists periods of its symptoms with the cause of each."""
+
+    claims: dict[Cause, list[Sighting]] = field(default_factory=dict)
+    explained: list[tuple[datetime, datetime, Cause]] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    suspicions: list[Suspicion] = field(default_factory=list)
+    blames: list[Blame] = field(default_factory=list)
+
+    def claim(
+        self, cause: Cause, trouble: Burst | Episode | PlatformBlocker, symptoms: Sequence[Sighting]
+    ) -> None:
+        """Record that these symptoms of a trouble follow from a cause."""
+        self.explained.append((trouble.start, trouble.end, cause))
+        self.claims.setdefault(cause, []).extend(symptoms)
