@@ -225,6 +225,20 @@ def ill_where_pods_ended(evidence: JobEvidence, episode: Episode, config: Config
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id), default=None)
 
 
+def broken_before(evidence: JobEvidence, at: datetime, config: Config) -> Hypothesis | None:
+    """GPU software that was broken on a node before the job came there: no program starts on it, whatever it says of that."""
+    there = placed_at(evidence.placements, at, config)
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.family == IncidentFamily.PLATFORM_FAULT
+        and any(s.kind == SignalKind.GPU_DRIVER for s in cause.causes)
+        and (cause.cleared_at is None or cause.cleared_at >= at)
+        and any(p.node == cause.root.node and p.start >= cause.fault_at for p in there)
+    ]
+    return max(found, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
 def missed_nodes(evidence: JobEvidence, episode: Episode, config: Config) -> frozenset[str]:
     """Nodes that were NotReady around the hang."""
     return frozenset(

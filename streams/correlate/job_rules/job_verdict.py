@@ -17,6 +17,7 @@ from streams.correlate.job_rules.blockers import evaluate_blockers, for_a_servic
 from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import (
+    broken_before,
     evicting_node,
     explaining,
     fabric_for,
@@ -92,6 +93,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             )
         if cause is None and not own and not burst.is_shared:
             cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
+            cause = cause or broken_before(evidence, burst.start, config)
         if cause is None and not own:
             cause = evicting_node(evidence, burst.start, burst.start, config)
         if cause is not None:
