@@ -103,12 +103,18 @@ def forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]
     return (base.count, base.until) if base else (0, None)
 
 
-def removed_before(evidence: JobEvidence, at: datetime, config: Config) -> frozenset[str]:
+def removed_before(
+    evidence: JobEvidence, at: datetime, config: Config, heard_at: datetime | None = None
+) -> frozenset[str]:
     """Nodes from which pods of the job were taken on purpose shortly before that moment, by whomever; the job feels it then.
 
     Whoever restarts a job that failed removes its pods after that, not before; and what fails once new pods stand is theirs.
+    Clocks may be off, and the API server tells whole seconds: what was removed after its trouble had been heard of, at
+    `heard_at`, is no reason of that, however soon it came.
     """
     since, until = at - config.removal, at + config.skew
+    if heard_at is not None:
+        until = min(until, heard_at)
     since = max([since, *(p.start for p in evidence.placements if p.start <= at)])
     stopped = any(since <= stop <= until for stop in evidence.stopped)
     return frozenset(

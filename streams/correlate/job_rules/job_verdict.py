@@ -247,7 +247,8 @@ def _judge_hang(
     deaths = only_deaths(episode.reports)
     if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
         return  # somebody ended it on purpose, or whatever it was is over
-    if (removed := removed_before(evidence, episode.start, config)) and (
+    heard_at = None if deaths else min(s.seen_at for s in episode.lines)
+    if (removed := removed_before(evidence, episode.start, config, heard_at)) and (
         deaths or node is None or node in removed
     ):
         return  # its ranks wait for pods that were taken away on purpose

@@ -312,6 +312,19 @@ def test_a_job_that_is_stopped_on_purpose_has_no_fault(name: str, how: str) -> N
     assert bool(world.incidents()) is (how == "finished")
 
 
+def test_pods_that_are_taken_away_for_a_hang_do_not_excuse_it() -> None:
+    """A suspend or a drain for the very hang, before clocks' skew has passed since the ranks began to wait."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [*range(8), *range(16, 32)], 2, waited=2))
+    world.pass_to(4)
+    fact = next(f for f in cluster({"llama": FOUR}) if isinstance(f, JobFact))
+    world.tell(replace(fact, suspended=True, observed_at=at(4.9)))
+    for pod in removed(4, 0, 1, 2, 3):
+        world.tell(replace(pod, observed_at=at(5)))
+    world.pass_to(160)
+    assert world.only().family == "silent_node"
+
+
 def test_pods_that_are_replaced_after_a_crash_do_not_excuse_it() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(failed("llama", 2, 0, exitcode=1))
