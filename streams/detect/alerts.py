@@ -21,7 +21,7 @@ from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Alert
-from streams.model.signal import Severity, SignalState
+from streams.model.signal import RACK, Severity, SignalState
 
 UNMAPPED = SignalKind.ALERT_UNMAPPED
 """An alert whose own label names an unknown kind: nothing acts on it, and the author of its rule can find it."""
@@ -32,6 +32,7 @@ KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "a
     SignalKind.JOB_RANK,
     SignalKind.JOB_ALLOCATION,
     SignalKind.FABRIC_NEIGHBOUR,
+    SignalKind.NODE_GPUS,
 }
 """Kinds that the label of an alert may name."""
 
@@ -42,6 +43,7 @@ _OF_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
 """Kinds of alerts that may tell of what many nodes share instead of one."""
 _INSIDE = re.compile(r"(?i)(?:feed[ -]?)?(?:[a-z]|\d{1,3})")
 """The letter or the number of a part within another one."""
+_RACKS = ("rack", "rack_name")
 _PARTS = (
     "pdu",
     "pdu_name",
@@ -51,8 +53,7 @@ _PARTS = (
     "cdu_name",
     "coolant_loop",
     "chassis",
-    "rack",
-    "rack_name",
+    *_RACKS,
 )
 _HOSTS = ("node", "nodename", "hostname", "Hostname", "host", "kubernetes_node")
 _KEPT = {
@@ -233,6 +234,9 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         part = _part(labels)  # before `instance`, which is the exporter that asked the device
         if part is not None and attributes.get("subtype") == "psu":
             attributes["subtype"] = "feed"  # no supply of a host's own, of which it has more
+        rack = _first(labels, _RACKS)
+        if part is not None and rack is not None and rack != part:
+            attributes[RACK] = rack
     return Finding(
         finding.kind,
         finding.severity,

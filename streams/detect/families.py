@@ -22,6 +22,7 @@ from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.metrics import MetricRules
 from streams.detect.metrics.dcgm_gauges import DcgmXid
 from streams.detect.metrics.first_values import FirstBadValues
+from streams.detect.metrics.gpu_hosts import GpuHosts
 from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import NcclRanks
 from streams.detect.off_bus import OffBus
@@ -142,7 +143,7 @@ def last_resorts() -> tuple[LastResort, ...]:
 @cache
 def sample_families() -> tuple[SampleFamily, ...]:
     """Families of samples."""
-    return (DcgmXid(), PauseCounters(), MetricRules(), FirstBadValues())
+    return (DcgmXid(), PauseCounters(), MetricRules(), FirstBadValues(), GpuHosts())
 
 
 @cache

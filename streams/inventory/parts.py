@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
@@ -86,6 +86,12 @@ def shared_parts(node: str, labels: Mapping[str, object], own: Iterable[str] = (
     every = [*found.items(), *((kind, value) for kind, value in guesses.items() if kind not in found)]
     kept = dict(sorted(every[:MAX_PARTS]))
     return NodeParts(kept, tuple(kind for kind in kept if kind not in found))
+
+
+@lru_cache(4096)
+def device_kind(name: str) -> str | None:
+    """The kind of part that a device's name speaks of: `cdu-r4` of a coolant loop, `pdu-12-b` of a power feed."""
+    return part_table().guessed(name.lower().partition(".")[0])
 
 
 def _value(value: object, table: PartTable) -> str:

@@ -87,7 +87,8 @@ def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
         raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
     places = {name: _place(n, entry) for n, entry in nodes.items() for name in hosts(str(n))}
     links = {
-        link.key: link for link in chain(_links_of_nodes(cluster, places, at), _links(cluster, switches, at))
+        link.key: link
+        for link in chain(_links_of_nodes(cluster, places, at), _links(cluster, switches, places, at))
     }
     return Cabling(list(links.values()), places)
 
@@ -95,9 +96,7 @@ def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
 def _links_of_nodes(cluster: str, places: Mapping[str, NodePosition], at: datetime) -> Iterator[LinkFact]:
     for node, place in places.items():
         for nic, end in place.nics.items():
-            yield LinkFact(
-                cluster=cluster, switch=end.switch, port=end.port, observed_at=at, node=node, nic=nic
-            )
+            yield LinkFact(cluster, end.switch, end.port, at, node=node, nic=nic, rack=place.rack)
 
 
 def _place(node: object, entry: object) -> NodePosition:
@@ -119,7 +118,9 @@ def _load(content: str) -> dict[Any, Any]:
     return switches
 
 
-def _links(cluster: str, switches: dict[Any, Any], at: datetime) -> Iterator[LinkFact]:
+def _links(
+    cluster: str, switches: dict[Any, Any], places: Mapping[str, NodePosition], at: datetime
+) -> Iterator[LinkFact]:
     for switch, ports in switches.items():
         if not isinstance(ports, dict):
             raise BadInput(f"topology: {switch}: must be a mapping of ports")
@@ -138,4 +139,5 @@ def _links(cluster: str, switches: dict[Any, Any], at: datetime) -> Iterator[Lin
                 nic=far.nic,
                 peer_switch=far.switch,
                 peer_port=far.port,
+                rack=place.rack if far.node and (place := places.get(far.node)) else None,
             )

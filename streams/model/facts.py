@@ -193,6 +193,8 @@ class LinkFact:
     peer_port: str | None = None
     heard: bool = False
     """Learned from what devices hear of each other; what is configured counts before it."""
+    rack: str | None = None
+    """Where the host stands, as a topology file tells: no object does of hosts outside Kubernetes."""
     kind: Literal["link"] = "link"
 
     @property

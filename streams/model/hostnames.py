@@ -37,6 +37,12 @@ def folded(name: str) -> str:
     return name.rstrip(".")
 
 
+def short(name: str) -> str:
+    """A folded name without its domain; an address as a whole."""
+    name = folded(name)
+    return name if is_address(name) else name.partition(".")[0]
+
+
 def address_in(name: str) -> str | None:
     """The address that a cloud's name of a host spells out, `10.0.1.7` of `ip-10-0-1-7.ec2.internal`; None when it is none."""
     match = _DASHED.fullmatch(name)

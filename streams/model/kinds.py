@@ -29,6 +29,7 @@ class SignalKind(StrEnum):
     FABRIC_NEIGHBOUR = "fabric.neighbour"
     FABRIC_PFC_STORM = "fabric.pfc_storm"
     NODE_CONDITION = "node.condition"
+    NODE_GPUS = "node.gpus"
     NODE_KERNEL = "node.kernel"
     NODE_MAINTENANCE = "node.maintenance"
     NODE_MEMORY = "node.memory"

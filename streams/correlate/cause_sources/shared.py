@@ -20,14 +20,14 @@ from streams.correlate.node_rules.node_outages import (
     unreached,
 )
 from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink_domain
+from streams.correlate.node_rules.part_policy import part_policy
+from streams.correlate.node_rules.part_speakers import POWER, complaints_of
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
 from streams.correlate.node_rules.shared_parts import (
-    POWER,
     Trouble,
     elected,
     followers,
     part_faults,
-    part_policy,
     told_by,
     troubles_of,
 )
@@ -37,6 +37,7 @@ from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, Plac
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.model.entity import Part
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.signal import RACK
 
 _JUDGED_EVERY = timedelta(seconds=1)
 _JUDGED_AT_ONCE = 64
@@ -67,6 +68,8 @@ class SharedCauses(CauseSource):
         """By part: the troubles that are one event of it."""
         self._trays: dict[str, tuple[Sighting, ...]] = {}
         """By name: what switch trays say of themselves."""
+        self._devices: dict[str, tuple[Hypothesis, ...]] = {}
+        """By name: what coolant units and power feeds say of themselves of which nobody tells whose they are."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
@@ -90,10 +93,12 @@ class SharedCauses(CauseSource):
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
         if fact is None and hypotheses:
             parts = tuple(sorted(self._topology.parts.at(node)))
-            guessed = tuple(part.kind for part in parts)
+            told = self._topology.rack_of(node)
+            guessed = tuple(part.kind for part in parts if part != Part("rack", told or ""))
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
-        if fact is None and hypotheses and (part := self._topology.parts.named(node)) is not None:
-            troubles = told_by(part, hypotheses)
+        part = self._told_part(node, hypotheses) if fact is None and hypotheses else None
+        if part is not None:
+            troubles = told_by(node, part, hypotheses)
         if len(self._known) <= _JUDGED_AT_ONCE:
             self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
@@ -110,6 +115,11 @@ class SharedCauses(CauseSource):
             touched |= self._elected.keys()
         if said:
             self._trays[node] = said
+        complaints = complaints_of(node, hypotheses) if fact is None and part is None else ()
+        if complaints != self._devices.pop(node, ()):
+            touched |= self._elected.keys()
+        if complaints:
+            self._devices[node] = complaints
         links = of_nvlink_domain(hypotheses)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
@@ -120,22 +130,31 @@ class SharedCauses(CauseSource):
             touched.add(STORAGE)
         return touched | self._put_absences(node, row, gone_alone)
 
+    def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
+        """The part that such a device is, by its own name, else the rack that it is said to stand in."""
+        parts = self._topology.parts
+        if (part := parts.named(node)) is not None:
+            return part
+        racks = {rack for h in hypotheses for s in h.causes if (rack := s.text(RACK))}
+        return parts.named(racks.pop()) if len(racks) == 1 else None
+
     def _serves(self, node: str, row: NodeRow) -> frozenset[str] | None:
         """What a storage that this host serves is called; None for a host that is no node of a cluster whose nodes are known."""
         if row.fact is not None:
             return frozenset({node, *row.fact.addresses, *row.fact.aliases})
         # Without an inventory a node of Slurm looks the same as long as no job stood on it.
-        outside = self._topology.nodes_known() > 0 and not self._placements.nodes_of_slurm
+        outside = self._topology.has_listed and not self._placements.nodes_of_slurm
         return None if outside else frozenset()
 
     def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
+        parts = row.fact.shared_parts if row.fact else tuple(sorted(self._topology.parts.at(node)))
         absences = tuple(
             absence
             for h in down
             if not is_dead(h) and h.facts.get("maintenance") is not True
-            for absence in absences_of(node, h, row)
+            for absence in absences_of(node, h, row, parts)
         )
-        absences += tuple(unreached(self._cluster, node, row))
+        absences += tuple(unreached(self._cluster, node, row, parts))
         self._expect([a.hypothesis for a in absences])
         touched = self._absent.put(node, {NODES: absences} if absences else {})
         if self._counted != self._topology.counts():
@@ -246,6 +265,7 @@ class SharedCauses(CauseSource):
             self._topology.parts,
             self._incarnations,
             self._trays,
+            self._devices,
         )
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:

@@ -20,8 +20,9 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.node_readiness import down_intervals
+from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
-from streams.correlate.node_rules.shared_parts import part_policy, peak, root_of
+from streams.correlate.node_rules.shared_parts import peak, root_of
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
@@ -109,23 +110,21 @@ class Absence:
         return self.line.at
 
 
-def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
+def absences_of(node: str, h: Hypothesis, row: NodeRow, parts: tuple[Part, ...]) -> list[Absence]:
     """Each time that the node was away in one incident of it: one that flaps was away several times."""
     known = {s.id for s in h.causes}
-    parts = row.fact.shared_parts if row.fact else ()
     every = down_intervals(s for group in row.seen.values() for s in group)
     mine = [i for i in every if i.sightings[0].id in known]
     return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], parts) for m in mine]
 
 
-def unreached(cluster: str, node: str, row: NodeRow) -> list[Absence]:
+def unreached(cluster: str, node: str, row: NodeRow, parts: tuple[Part, ...]) -> list[Absence]:
     """Each time that the node's agent could not reach the control plane for long: the same outage, told from its other end.
 
     It speaks, so the node lives. By itself it is no incident of the node.
     """
     policy = outage_policy()
     lines = [s for s in of_kind(row.seen, SignalKind.NODE_CONDITION) if s.firing and is_unreached(s)]
-    parts = row.fact.shared_parts if row.fact else ()
     found, gap = [], timedelta(seconds=policy.unreached_quiet_s)
     for group in split_at_gaps(sorted(lines, key=order), lambda s: s.at, gap):
         first, last = group[0], group[-1]

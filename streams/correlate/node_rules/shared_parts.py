@@ -2,24 +2,22 @@
 
 One node that is hot or loses a GPU has a fault of its own; several of one part within a minute share one, and none of them is the
 cause. The root is the smallest part that covers them, if enough of its nodes are hit: its nodes that are well speak against it.
-Policy is in `shared_parts.yaml`.
+Policy is in `shared_parts.yaml` (`part_policy.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache, partial
-from pathlib import Path
 
-from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis, rejected
-from streams.correlate.node_rules.nvlink_domains import tray_at
+from streams.correlate.node_rules.part_policy import part_policy
+from streams.correlate.node_rules.part_speakers import MAX_SHOWN, POWER, of_device, of_tray, signs_of
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, latest_end, split_at_gaps, tray_of
+from streams.correlate.sightings import Sighting, latest_end, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import SharedGroup
@@ -28,52 +26,7 @@ from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
-POWER, GONE = IncidentFamily.POWER_COOLING, IncidentFamily.NODE_DOWN
-_MAX_SHOWN = 6
-
-
-class _Enough(Strict):
-    nodes: int
-    share: float
-    within_s: int
-
-    @property
-    def within(self) -> timedelta:
-        return timedelta(seconds=self.within_s)
-
-    def are_met(self, hit: int, known: int) -> bool:
-        return hit >= max(2, min(self.nodes, known)) and hit >= self.share * known
-
-
-class PartPolicy(Strict):
-    """The whole file."""
-
-    power: _Enough
-    sudden: _Enough
-    unfelt_s: float
-    blaming: int
-    covers: float
-    all: float
-    several: int
-    prefer: tuple[str, ...]
-    not_power: frozenset[str]
-    not_dark: frozenset[str]
-    trouble: Mapping[str, str]
-    takes: frozenset[str]
-
-    @property
-    def unfelt(self) -> timedelta:
-        """How long a part must tell of heat while none of its nodes is in trouble."""
-        return timedelta(seconds=self.unfelt_s)
-
-    def size(self, part: Part, known: int) -> tuple[int, int, Part]:
-        """For choosing between parts: the smaller first, of equal ones the kind that people look at first."""
-        rank = self.prefer.index(part.kind) if part.kind in self.prefer else len(self.prefer)
-        return (known, rank, part)
-
-
-part_policy = cache(partial(load_table, Path(__file__).with_name("shared_parts.yaml"), PartPolicy))
-"""The policy that ships."""
+GONE = IncidentFamily.NODE_DOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +60,12 @@ def troubles_of(
     return tuple(Trouble(node, h, parts, guessed) for h in found if h.facts.get("maintenance") is not True)
 
 
-def told_by(part: Part, hypotheses: Iterable[Hypothesis]) -> tuple[Trouble, ...]:
-    """What a part tells of its own power or heat, under its own name."""
+def told_by(device: str, part: Part, hypotheses: Iterable[Hypothesis]) -> tuple[Trouble, ...]:
+    """What a part tells of its own power or heat: under its own name, or by a device that stands in it."""
     if part.kind in part_policy().not_power:
         return ()
     found = (h for h in hypotheses if h.family == POWER)
-    return tuple(Trouble(part.name, h, (part,), of_itself=True) for h in found)
+    return tuple(Trouble(device, h, (part,), of_itself=True) for h in found)
 
 
 def followers(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
@@ -199,7 +152,7 @@ def _episodes(
     for part, mine in by_part.items():
         if (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
             continue
-        for episode in map(_in_common, split_at_gaps(mine, lambda t: t.start, rule.within)):
+        for episode in map(_in_common, _together(mine, rule.within)):
             if not episode:
                 continue
             began = episode[0].start
@@ -215,6 +168,25 @@ def _episodes(
             ):
                 found.append(_Episode(part, tuple(episode), nodes, size))
     return found
+
+
+def _together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble]]:
+    """Troubles, earliest first, in groups of which each began soon after one before it.
+
+    Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does.
+    """
+    groups: list[list[Trouble]] = []
+    lasts: datetime | None = None
+    for t in ordered:
+        heated = t.hypothesis.family == POWER and lasts is not None and t.start <= lasts
+        if not groups or (t.start - groups[-1][-1].start > within and not heated):
+            groups.append([])
+            lasts = None
+        groups[-1].append(t)
+        if t.of_itself:
+            ends = t.hypothesis.cleared_at or datetime.max.replace(tzinfo=t.start.tzinfo)
+            lasts = ends if lasts is None else max(lasts, ends)
+    return groups
 
 
 def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
@@ -282,16 +254,18 @@ def part_faults(
     parts: PartIndex,
     incarnations: Incarnations,
     trays: Mapping[str, Sequence[Sighting]],
+    devices: Mapping[str, Sequence[Hypothesis]],
 ) -> list[SharedFault]:
     """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node.
 
-    Where all are NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit.
+    Where it is NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit; where it is power or heat,
+    the power feed or the coolant unit that complains meanwhile (`devices`).
     """
     root = root_of(cluster, part)
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
     stretches: dict[str, list[FiringInterval]] = defaultdict(list)
     members: dict[str, Trouble] = {}
-    for episode in split_at_gaps(ordered, lambda t: t.start, part_policy().power.within):
+    for episode in _together(ordered, part_policy().power.within):
         lines = tuple(t.hypothesis.causes[0] for t in episode)
         stretches[_family(episode, part)].append(
             FiringInterval(
@@ -308,27 +282,22 @@ def part_faults(
             mine = [members[s.id] for s in session.sightings]
             known = parts.size(part, min(t.start for t in mine))
             fault = _fault(root, part, family, session, mine, others, known)
-            found.append(_of_tray(fault, trays) if _are_links(mine) else fault)
+            if _are_links(mine):
+                fault = of_tray(fault, trays)
+            elif family == POWER and not any(t.of_itself for t in mine):
+                fault = of_device(fault, devices)
+            found.append(fault)
     return found
 
 
-def _are_links(mine: Iterable[Trouble]) -> bool:
-    return all(t.hypothesis.family == IncidentFamily.GPU_NVLINK for t in mine)
-
-
-def _of_tray(fault: SharedFault, trays: Mapping[str, Sequence[Sighting]]) -> SharedFault:
-    """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile."""
-    h = fault.hypothesis
-    spoken = tray_at(trays, h.fault_at, part_policy().sudden.within)
-    if spoken is None:
-        return fault
-    name = tray_of(spoken)
-    assert name is not None, "what spoke is a tray"
-    tray = Entity(h.root.cluster, switch=name)
-    why = f"{tray} says that its NVLinks fail, and {h.why}"
-    named = replace(h, root=tray, counted_as=h.root, why=why, causes=(spoken, *h.causes))
-    # What it said is kept as long as the incident is open.
-    return replace(fault, hypothesis=named, counted=fault.counted | {name})
+def _are_links(mine: Collection[Trouble]) -> bool:
+    """Whether nearly all of the nodes report NVLink errors, whatever else those led to on them."""
+    of_links = {t.node: False for t in mine}
+    for t in mine:
+        of_links[t.node] |= any(
+            families().family_of(s) == IncidentFamily.GPU_NVLINK for s in t.hypothesis.causes
+        )
+    return sum(of_links.values()) >= part_policy().covers * len(of_links)
 
 
 def root_of(cluster: str, part: Part) -> Entity:
@@ -385,7 +354,7 @@ def _fault(
         facts=facts,
         candidates=tuple(
             rejected(h.root, h.family, "one node's trouble", f"others of {root} have it too")
-            for h in [h for h in found if h not in spoken][:_MAX_SHOWN]
+            for h in [h for h in found if h not in spoken][:MAX_SHOWN]
         ),
         stops=families()[family].stops,
         nodes=tuple(nodes),
@@ -411,12 +380,12 @@ def _why(
     took = max(t.start for t in mine) - min(t.start for t in mine)
     when = "at once" if took < timedelta(seconds=2) else f"within {_span(took)}"
     if spoken and not nodes:
-        return f"{root} tells of itself: {_signs(spoken)}. None of its nodes is in trouble so far"
+        return f"{root} tells of itself: {signs_of(spoken)}. None of its nodes is in trouble so far"
     if spoken:
         told = f"; {len(gone)} of them are not ready" if gone else ""
-        why = f"{root} tells of itself: {_signs(spoken)}; and {share} of it are in trouble {when}{told}"
+        why = f"{root} tells of itself: {signs_of(spoken)}; and {share} of it are in trouble {when}{told}"
     elif power:
-        why = f"{share} of {root} {when}: {_signs(power)}"
+        why = f"{share} of {root} {when}: {signs_of(power)}"
         why += f"; {len(gone)} of them are not ready" if gone else ""
     elif len(gone) == len(nodes):
         why = f"{share} of {root} went dark {when}: its power, or the switch that all of it hangs on"
@@ -431,8 +400,3 @@ def _why(
 def _span(took: timedelta) -> str:
     seconds = took.total_seconds()
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _signs(power: Sequence[Hypothesis]) -> str:
-    signs = dict.fromkeys(sign for h in power for sign in h.fact_texts("signs") or (h.family,))
-    return ", ".join(list(signs)[:_MAX_SHOWN])

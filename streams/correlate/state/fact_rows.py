@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -34,14 +35,17 @@ from streams.correlate.state.topology import Topology
 from streams.model.digest import digest
 from streams.model.entity import SLURM, Entity, JobRef
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
-from streams.model.hostnames import folded
+from streams.model.hostnames import folded, short
 from streams.model.kinds import SignalKind
-from streams.model.signal import Severity
+from streams.model.signal import RACK, Severity
 
 HEARD_FOR = timedelta(days=2)
 """A cable of which nothing is heard for so long is none any more; it is told of every hour."""
 MAX_PORTS = 100_000
 """Ports at most: anybody can write to a log that one hears another."""
+
+GPUS_KNOWN_FOR = timedelta(days=1)
+"""Four times as long as from one report of a host's GPUs to the next."""
 
 API_TIME_STEP = timedelta(seconds=1)
 
@@ -57,6 +61,14 @@ class FactRows:
 
     def keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or with None its end at that time."""
+        listed = self._topology.has_listed
+        touched = self._keep(kind, name, fact, at)
+        if self._topology.has_listed is not listed:
+            # Metrics tell which nodes there are as long as no inventory does.
+            touched |= self._guessed(self._topology.gpu_hosts)
+        return touched
+
+    def _keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         match fact:
             case NodeFact():
                 return self._node(fact)
@@ -91,14 +103,16 @@ class FactRows:
         # Before it is placed: a job that it was part of until now loses it, and is re-evaluated for that.
         left = topology.pod_jobs.leave_unplaced(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
+        speakers: set[str] = set()
         if name.startswith(f"{SLURM}/"):
             topology.guess_parts(nodes)
+            speakers = self._devices_named()
         topology.pod_jobs.enter_unplaced(name)
         for placement in topology.placements.of_pod(name) if jobs else ():
             self._ran(placement)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
         return Touched(
-            nodes=busy | {n for n in nodes if topology.is_cabled(n)},
+            nodes=busy | speakers | {n for n in nodes if topology.is_cabled(n)},
             jobs=jobs | (left | topology.pod_jobs.jobs_of(name) if row.seen else set()),
             mentioned=set(jobs),
             placed=jobs,
@@ -144,8 +158,11 @@ class FactRows:
         return {
             name
             for name in self._topology.unlisted.names["node"]
-            if (own := folded(name)) in names or own.partition(".")[0] in names
+            if not names.isdisjoint({folded(name), short(name), *self._racks_told_by(name)})
         }
+
+    def _racks_told_by(self, device: str) -> set[str]:
+        return {folded(rack) for s in self._state.seen_at("node", device) if (rack := s.text(RACK))}
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
         row = self._state.jobs.get(name, JobRow())
@@ -247,6 +264,40 @@ class FactRows:
             return Touched()
         self._heard.add(name)
         return self._link(name, link)
+
+    def gpu_host(self, host: str, at: datetime) -> Touched:
+        """Keep that a host has GPUs, as its metrics tell, where no inventory lists the nodes."""
+        topology, name = self._topology, short(host)
+        if topology.has_listed or not topology.unlisted.admits("node", name, self._state.nodes):
+            return Touched()
+        row = self._state.nodes.get(name, NodeRow())
+        self._state.nodes.put(name, replace(row, gpus_at=max(at, row.gpus_at or at)))
+        if name in topology.gpu_hosts:
+            return Touched()
+        topology.gpu_hosts.add(name)
+        return self._guessed([name])
+
+    def forget_gpu_hosts(self, now: datetime) -> Touched:
+        """Forget hosts whose metrics told of no GPUs for so long that they are gone."""
+        topology = self._topology
+        gone = [
+            name
+            for name in sorted(topology.gpu_hosts)
+            if (row := self._state.nodes.get(name)) is None
+            or row.gpus_at is None
+            or now - row.gpus_at > GPUS_KNOWN_FOR
+        ]
+        for name in gone:
+            topology.gpu_hosts.discard(name)
+            if (row := self._state.nodes.get(name)) is not None:
+                self._state.nodes.put(name, replace(row, gpus_at=None))
+        return self._guessed(gone)
+
+    def _guessed(self, hosts: Iterable[str]) -> Touched:
+        """Enter hosts without objects anew under what their names tell. How many there are matters to all that share it."""
+        hosts = sorted(hosts)
+        self._topology.guess_parts(hosts)
+        return Touched(nodes={*hosts, *self._devices_named()})
 
     def forget_heard(self, now: datetime) -> Touched:
         """Forget cables that no device has told of for long: they were pulled, or their device is gone."""

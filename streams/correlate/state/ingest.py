@@ -157,6 +157,8 @@ class Ingest:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind == SignalKind.GPU_NVLINK and (tray := tray_of(seen)) is not None:
             self._on_node(tray, seen, touched)
+        elif seen.kind == SignalKind.NODE_GPUS and entity.node:
+            touched |= self._facts.gpu_host(entity.node, seen.at)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
             if (lost := job_lost(seen)) is not None:

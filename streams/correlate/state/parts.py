@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streams.correlate.state.rows import NodeRow
 from streams.model.entity import Part
-from streams.model.hostnames import folded
+from streams.model.hostnames import folded, short
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -92,9 +92,12 @@ class PartIndex:
                 self.renamed.add(folded(part.name))
 
     def guess(self, node: str, parts: Iterable[Part]) -> None:
-        """Enter a node of which no fact tells under what its name tells; under nothing, where that is not there any more."""
+        """Enter a node of which no fact tells under what its name tells; under nothing, where that is not there any more.
+
+        Entered by its short name: what tells of such a node may or may not write its domain.
+        """
         mine = frozenset(parts)
-        self._enter(node, _Stay(_ALWAYS, None, mine) if mine else None)
+        self._enter(short(node), _Stay(_ALWAYS, None, mine) if mine else None)
 
     def _rename(self, part: Part, entered: Iterable[Part]) -> None:
         if part in entered and not self._of[part]:
@@ -109,7 +112,7 @@ class PartIndex:
 
     def at(self, node: str) -> frozenset[Part]:
         """What a node shares with others."""
-        stay = self._at.get(node)
+        stay = self._at.get(node) or self._at.get(short(node))
         return stay.parts if stay is not None else frozenset()
 
     def size(self, part: Part, at: datetime | None = None) -> int:

@@ -60,6 +60,7 @@ class Retention:
             if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
         touched |= self._facts.forget_heard(now)
+        touched |= self._facts.forget_gpu_hosts(now)
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
         for name in [
@@ -187,7 +188,7 @@ class Retention:
         for kind in ("node", "port"):
             store = self._state.places[kind]
             for name in sorted(unlisted[kind]):
-                if (place := store.get(name)) is None or not place.seen:
+                if (place := store.get(name)) is None or not (place.seen or name in self._topology.gpu_hosts):
                     unlisted[kind].discard(name)
                     store.drop(name)
         unlisted["pod"].intersection_update(self._state.pods)

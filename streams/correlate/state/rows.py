@@ -52,6 +52,8 @@ class NodeRow:
     """When facts began and ceased to say that somebody works on the node; the latest few."""
     names: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
     """By which other names facts knew it, and when they began to; the latest few."""
+    gpus_at: datetime | None = None
+    """When its GPUs' metrics told of it last, where no inventory does."""
 
     @property
     def left_at(self) -> datetime | None:

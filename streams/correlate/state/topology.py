@@ -22,6 +22,7 @@ from streams.correlate.state.switch_names import SwitchNames
 from streams.inventory.parts import shared_parts
 from streams.model.entity import SLURM, JobRef, Part
 from streams.model.facts import LinkFact, NodeFact
+from streams.model.hostnames import short
 
 MAX_UNLISTED = 5000
 """Of each kind. Log text can name any number of them."""
@@ -60,6 +61,8 @@ class Topology:
         self.switch_names = SwitchNames()
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
+        self.gpu_hosts = {n for n, node in state.nodes.items() if node.gpus_at is not None}
+        """Hosts that their GPUs' metrics told of, by their short names: the cluster's nodes as long as no inventory lists any."""
         self._not_ready: set[str] = set()
         """Nodes that the inventory shows NotReady and that nobody has taken in hand."""
         self._at_leaf: dict[str, set[str]] = defaultdict(set)
@@ -78,6 +81,8 @@ class Topology:
         """Ports by the switch port that their cable ends at."""
         self._of_switch: dict[str, set[str]] = defaultdict(set)
         """Cabled ports by their switch."""
+        self._racks: dict[str, dict[str, str]] = defaultdict(dict)
+        """By a host's short name: its rack, by the ports at whose cables the topology file tells it."""
         self._reported: dict[str, set[str]] = defaultdict(set)
         """Ports that signals named, by their device."""
         self._load()
@@ -98,15 +103,29 @@ class Topology:
             self.relink(name, None, port.link)
             if port.seen:
                 self.add_reported(name)
-        self.guess_parts(self.placements.of_slurm())
+        self.guess_parts({*self.placements.of_slurm(), *self.gpu_hosts})
 
     def guess_parts(self, nodes: Iterable[str]) -> None:
-        """Enter nodes of Slurm of which no object tells under the parts that their names tell."""
+        """Enter nodes of which no object tells: under the rack that the topology file has for them, and what their names tell.
+
+        Names tell of those of Slurm, else of those with GPUs, for all of these are known.
+        """
         for node in nodes:
             row = self._state.nodes.get(node)
             if row is None or row.fact is None:
-                named = _named_parts(node) if self.placements.is_of_slurm(node) else ()
+                rack = self.rack_of(node)
+                known = self.placements.is_of_slurm(node) or (
+                    short(node) in self.gpu_hosts and not self.has_listed
+                )
+                named = _named_parts(short(node)) if known or rack else ()
+                if rack is not None:
+                    named = (*(part for part in named if part.kind != "rack"), Part("rack", rack))
                 self.parts.guess(node, named)
+
+    def rack_of(self, node: str) -> str | None:
+        """The rack of a node that no object tells of, where the topology file has one for it."""
+        told = self._racks.get(short(node))
+        return min(told.values()) if told else None
 
     def name_placed(self, job: JobRef) -> set[str]:
         """Record what Slurm calls the hosts of a job. Returns the keys of `hosts` whose meaning that changes."""
@@ -170,14 +189,24 @@ class Topology:
             found = self._switches[node] = frozenset(self._leafs.get(node, frozenset()) | cabled)
         return found
 
+    @property
+    def _listed(self) -> int:
+        return len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
+
+    @property
+    def has_listed(self) -> bool:
+        """Whether an inventory lists nodes."""
+        return self._listed > 0
+
     def nodes_known(self) -> int:
-        """How many nodes there are, as far as the inventory tells; without one, those that Slurm gave to jobs."""
-        listed = len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
-        return max(listed, self.placements.nodes_of_slurm)
+        """How many nodes there are, as far as the inventory tells; without one, those with GPUs or that Slurm gave to jobs."""
+        listed = self._listed
+        return max(listed, self.placements.nodes_of_slurm, 0 if listed else len(self.gpu_hosts))
 
     def nodes_known_at(self, at: datetime) -> int:
         """How many there were at that time."""
-        return max(self.parts.known(at), self.placements.nodes_of_slurm)
+        hosts = 0 if self.has_listed else len(self.gpu_hosts)
+        return max(self.parts.known(at), self.placements.nodes_of_slurm, hosts)
 
     def counts(self) -> tuple[int, int, int]:
         """How many nodes there are, how many are shown NotReady, and a version of what they share: tells cheaply of a change."""
@@ -237,6 +266,7 @@ class Topology:
                 self._switches.pop(node, None)
                 for key in self.hosts.keys(before.node) & self._by_host_name.keys():
                     self._by_host_name[key].discard(port)
+                self._set_rack(before.node, port, None)
             if peer := _peer(before):
                 self._facing[peer].discard(port)
         if after is not None:
@@ -249,8 +279,19 @@ class Topology:
                 if after.node not in self.hosts:
                     for key in self.hosts.keys(after.node):
                         self._by_host_name[key].add(port)
+                self._set_rack(after.node, port, after.rack)
             if peer := _peer(after):
                 self._facing[peer].add(port)
+
+    def _set_rack(self, node: str, port: str, rack: str | None) -> None:
+        told = self._racks[short(node)]
+        if told.get(port) != rack:
+            told.pop(port, None)
+            if rack is not None:
+                told[port] = rack
+            self.guess_parts([node])
+        if not told:
+            del self._racks[short(node)]
 
 
 def _is_missed(node: NodeFact) -> bool:

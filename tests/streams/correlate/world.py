@@ -99,9 +99,10 @@ def link(
     nic: str | None = None,
     peer: str | None = None,
     peer_port: str | None = None,
+    rack: str | None = None,
 ) -> LinkFact:
     return LinkFact(
-        CLUSTER, switch, port, at(-3000), node=node, nic=nic, peer_switch=peer, peer_port=peer_port
+        CLUSTER, switch, port, at(-3000), node=node, nic=nic, peer_switch=peer, peer_port=peer_port, rack=rack
     )
 
 

@@ -38,5 +38,10 @@ def signals(value: bytes | str) -> tuple[Signal, ...]:
 
 
 def firm(found: Iterable[Signal]) -> list[Signal]:
-    """The signals without weak signs: those are context, and may stand beside anything."""
-    return [one for one in found if one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes]
+    """The signals without weak signs and that a host has GPUs: those are context, and may stand beside anything."""
+    return [
+        one
+        for one in found
+        if one.kind != SignalKind.NODE_GPUS
+        and (one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes)
+    ]

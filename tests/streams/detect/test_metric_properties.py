@@ -31,6 +31,9 @@ STORIES = [
 ]
 
 
+COUNTED = {metric.name for row in ROWS if row.measure == "increase" for metric in row.metrics}
+
+
 def healthy_values(row: MetricRow) -> st.SearchStrategy[float]:
     """Values that the row has nothing against, in the exporter's own unit."""
     low, high = row.valid
@@ -44,6 +47,8 @@ def healthy_values(row: MetricRow) -> st.SearchStrategy[float]:
         top = row.above if row.clear is None else row.clear
         return st.floats(low / scale, (top - 0.01) / scale)
     assert row.below is not None
+    if row.valid == (0, 1) and row.metrics[0].name in COUNTED:
+        return st.just(1.0)  # a state, whose falls another row counts: it has nothing between
     bottom = row.below if row.clear is None else row.clear
     return st.floats((bottom + 0.01) / scale, min(high, 1e6) / scale)
 

@@ -17,7 +17,7 @@ from streams.detect.families import event_families, line_families, sample_famili
 from streams.detect.matching.prefilter import Prefilter
 from streams.ingest import ENVELOPE_HINTS
 from tests.effort import tries
-from tests.streams.detect.lines import NOW, record
+from tests.streams.detect.lines import NOW, firm, record
 
 LINES = list(islice(ordinary(7, NOW - timedelta(hours=1)), tries(20_000, quick=6_000)))
 FAMILIES = (*line_families(), *sample_families(), *event_families())
@@ -54,7 +54,7 @@ def test_a_scrape_gives_a_signal_for_each_gauge_that_changed() -> None:
     detector = Detector("c1")
     scrape = 64 * 8 * 12
     found = [
-        detector.detect(record(value, topic="raw.metrics", offset=number)).signals
+        firm(detector.detect(record(value, topic="raw.metrics", offset=number)).signals)
         for number, value in enumerate(
             samples(7, 3 * scrape, begin=NOW - timedelta(minutes=1), changing=0.01)
         )

@@ -1,0 +1,38 @@
+"""Which hosts have GPUs, told by the metrics that every one of them sends, well or not.
+
+Where no inventory lists the nodes, only those in trouble would be known, and nothing could be said of what share of a rack they
+are. Told when a host is first heard of, and every few hours again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from streams.detect.finding import Finding, Stream
+from streams.detect.metrics.dcgm_gauges import at_ms
+from streams.detect.metrics.rule_rows import sheet
+from streams.model.kinds import SignalKind
+from streams.model.record import Sample
+from streams.model.signal import Severity
+
+_AGAIN_MS = 6 * 3_600_000
+"""Well within the day that the correlator remembers a host by it."""
+_MAX_HOSTS = 20_000
+
+
+class GpuHosts:
+    """Reads how busy GPUs are; the number itself does not matter."""
+
+    hints = tuple(metric.name.encode() for metric in sheet().busy.metrics)
+
+    def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
+        """That the sample's host has GPUs, where that was not told for hours."""
+        if sample.node is None:
+            return
+        table, key = stream.rule_state.table("metrics.gpu_hosts", _MAX_HOSTS), (stream.cluster, sample.node)
+        at, told = at_ms(sample, stream), table.get(key)
+        if told is not None and abs(at - cast("int", told[0])) < _AGAIN_MS:
+            return
+        table[key] = (at,)
+        yield Finding(SignalKind.NODE_GPUS, Severity.INFO)

@@ -1,0 +1,161 @@
+"""Hosts that no object lists, as with Slurm: how many there are, and what they share, their metrics, names and cables tell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from streams.model.incident import Incident
+from streams.model.signal import Severity, Signal
+from tests.streams.correlate.world import World, at, link, nic, node_fact, sign, xid
+
+RACK = [f"gb-r1-n{i:02d}" for i in range(1, 19)]
+OTHERS = [f"gb-r{r}-n{i:02d}" for r in (2, 3, 4) for i in range(1, 19)]
+
+
+def heard(names: Sequence[str], seconds: float = -600) -> list[Signal]:
+    return [
+        sign("node.gpus", name, seconds + 0.01 * i, severity=Severity.INFO) for i, name in enumerate(names)
+    ]
+
+
+def broken_links(names: Sequence[str], seconds: float) -> list[Signal]:
+    return [xid(name, 149, seconds + 0.05 * i) for i, name in enumerate(names)]
+
+
+def hot(names: Sequence[str], seconds: float, apart: float = 10) -> list[Signal]:
+    return [
+        sign(
+            "gpu.thermal", name, seconds + apart * i, "thermal_slowdown", index=0, severity=Severity.CRITICAL
+        )
+        for i, name in enumerate(names)
+    ]
+
+
+def cdu(name: str, seconds: float, rack: str = "") -> Signal:
+    return sign("node.thermal", name, seconds, alert="CduFlowLow", severity=Severity.WARNING, rack=rack)
+
+
+def told(signals: Sequence[Signal], until: float, world: World | None = None) -> list[Incident]:
+    world = world or World()
+    for signal in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=5)
+        world.see(signal)
+    world.pass_to(until, step=5)
+    return [incident for incident in world.incidents() if incident.merged_into is None]
+
+
+def test_a_rack_of_hosts_that_only_metrics_tell_of_is_one_fault() -> None:
+    (incident,) = told([*heard([*RACK, *OTHERS]), *broken_links(RACK, 0)], 120)
+    assert (incident.family, incident.root.rack) == ("shared_fault", "r1")
+    assert incident.facts["nodes_known"] == len(RACK)
+
+
+def test_without_the_hosts_that_are_well_nothing_is_known_to_be_shared() -> None:
+    assert not [i for i in told(broken_links(RACK[:4], 0), 120) if i.root.rack]
+
+
+def test_hosts_of_the_rack_that_are_well_speak_against_it() -> None:
+    found = told([*heard([*RACK, *OTHERS]), *broken_links(RACK[:4], 0)], 120)
+    assert not [i for i in found if i.root.rack]
+
+
+def test_lines_with_a_domain_and_metrics_without_mean_one_host() -> None:
+    full = [f"{name}.cluster.example" for name in RACK]
+    (incident,) = told([*heard([*RACK, *OTHERS]), *broken_links(full, 0)], 120)
+    assert incident.root.rack == "r1"
+
+
+def test_an_inventory_counts_before_what_metrics_tell() -> None:
+    world = World(node_fact(name, since=-3500) for name in OTHERS)
+    found = told([*heard(RACK), *broken_links(RACK, 0)], 120, world)
+    assert not [i for i in found if i.root.rack == "r1"]
+
+
+def test_hosts_whose_metrics_end_are_forgotten_after_a_day() -> None:
+    world = World()
+    told([*heard([*RACK, *OTHERS])], 60, world)
+    world.now = at(timedelta(hours=25).total_seconds())
+    late = timedelta(hours=25).total_seconds() + 60
+    assert not [i for i in told(broken_links(RACK, late), late + 120, world) if i.root.rack]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_order_in_which_hosts_are_heard_does_not_matter(seed: int) -> None:
+    signals = [*heard([*RACK, *OTHERS]), *broken_links(RACK, 0), *hot(OTHERS[:9], 30), cdu("cdu-2", 20)]
+    world, straight = World(), World()
+    straight.see(*signals)
+    straight.pass_to(900, step=5)
+    random.Random(seed).shuffle(signals)
+    for start in range(0, len(signals), 7):
+        world.see(*signals[start : start + 7])
+    world.restart()
+    world.pass_to(900, step=5)
+    assert _results(world) == _results(straight)
+
+
+def _results(world: World) -> list[tuple[str, str, str | None]]:
+    return sorted((i.id, str(i.root), i.merged_into) for i in world.incidents())
+
+
+def test_the_rack_of_a_topology_file_counts_for_hosts_without_objects() -> None:
+    names = [f"hx{i:02d}" for i in range(1, 25)]
+    world = World(link("leaf-1", f"e{i}", name, rack=f"r{i // 8}") for i, name in enumerate(names))
+    (incident,) = told(hot(names[:8], 0), 600, world)
+    assert (incident.family, incident.root.rack) == ("power_cooling", "r0")
+    assert "guess" not in incident.reason
+
+
+def test_a_power_feed_that_says_where_it_stands_tells_of_its_rack() -> None:
+    names = [f"hx{i:02d}" for i in range(1, 25)]
+    world = World(link("leaf-1", f"e{i}", name, rack=f"r{i // 8}") for i, name in enumerate(names))
+    feed = sign("node.power", "pdu-77-a", 0, "feed", rack="r1", alert="PduFeedLost")
+    (incident,) = told([feed], 300, world)
+    assert (incident.family, incident.root.rack) == ("power_cooling", "r1")
+
+
+def test_the_one_coolant_unit_that_complains_is_why_a_row_of_nodes_is_hot() -> None:
+    names = [f"lum{r}-c{i:02d}" for r in (1, 2) for i in range(1, 19)]
+    (incident,) = told([*heard(names), cdu("cdu-1", 0), *hot(names[:18], 60)], 900)
+    assert incident.root.part is not None
+    assert (incident.root.part.kind, incident.root.part.name) == ("coolant-loop", "cdu-1")
+
+
+@pytest.mark.parametrize("also", ["cdu-2", "cdu-9"])
+def test_of_several_units_that_complain_none_is_named(also: str) -> None:
+    names = [f"lum{r}-c{i:02d}" for r in (1, 2) for i in range(1, 19)]
+    (incident,) = told([*heard(names), cdu("cdu-1", 0), cdu(also, 10), *hot(names[:18], 60)], 900)
+    assert incident.root.part is not None
+    assert incident.root.part.name == "lum1-"
+
+
+def test_a_unit_that_was_well_again_for_long_is_not_why() -> None:
+    names = [f"lum{r}-c{i:02d}" for r in (1, 2) for i in range(1, 19)]
+    over = sign("node.thermal", "cdu-1", 600, severity=Severity.WARNING, cleared=True, alert="CduFlowLow")
+    (incident,) = told([*heard(names, -600), cdu("cdu-1", 0), over, *hot(names[:18], 2400)], 3600)
+    assert incident.root.part is not None
+    assert incident.root.part.name == "lum1-"
+
+
+def test_heat_joins_what_its_rack_tells_of_itself_as_long_as_that_lasts() -> None:
+    first = cdu("cdu-r1", 0, rack="r1")
+    found = told([*heard([*RACK, *OTHERS]), first, *hot(RACK[:6], 1800, apart=20)], 2700)
+    (incident,) = found
+    assert incident.root.rack == "r1"
+    assert not [i for i in found if i.root.node]
+
+
+def test_the_tray_is_named_where_links_led_to_memory_errors() -> None:
+    said = sign("gpu.nvlink", "", 0, "switch_tray", tray="gb-r1-sw4")
+    memory = [xid(name, 94, 0.4 + 0.05 * i) for i, name in enumerate(RACK[:12])]
+    (incident,) = told([*heard([*RACK, *OTHERS]), *broken_links(RACK, 0.1), *memory, said], 120)
+    assert incident.root.switch == "gb-r1-sw4"
+
+
+def test_what_is_lost_on_one_host_beside_a_unit_that_complains_is_its_own() -> None:
+    names = [f"lum{r}-c{i:02d}" for r in (1, 2) for i in range(1, 19)]
+    found = told([*heard(names), cdu("cdu-1", 0), nic("lum1-c03", "mlx5_0", 60)], 600)
+    assert not [i for i in found if i.root.part]
