@@ -46,6 +46,12 @@ _SLURM_OUTPUT = re.compile(
 )
 """`slurm-48873.out` (sbatch, --output), or a name of the site's own with the number in it, in a directory of Slurm's."""
 
+_SLURM_DIRECTORY = re.compile(
+    r"slurm[^/]{0,64}/(?:[^/]{1,128}/){0,4}?(?!20[2-9]\d/)(\d{3,10}(?:_\d{1,7})?)/(?!slurm[a-z])[^/]{1,128}\.(?:out|err|log|txt)$",
+    re.ASCII,
+)
+"""`/run/slurm-logs/48873/vlm.task044.out`: a directory for each job, with a file for each task; a year is no number of a job."""
+
 _JOB_OUTPUT = re.compile(
     r"/[^/]{1,128}[-_.](?!20[2-9]\d[01]\d[0-3]\d\.)(\d{4,10}(?:_\d{1,7})?)\.(?:out|err)$", re.ASCII
 )
@@ -145,7 +151,7 @@ class Fields(dict[str, Any]):
             path = self.get(name)
             if not isinstance(path, str) or not path.endswith((".out", ".err", ".log", ".txt")):
                 continue
-            match = _SLURM_OUTPUT.search(path[-1024:]) if "slurm" in path else None
+            match = _of_slurm(path[-1024:]) if "slurm" in path else None
             if match is None and not path.startswith("/var/"):
                 match = _JOB_OUTPUT.search(path[-1024:])
             if match is not None:
@@ -197,6 +203,10 @@ def _named(key: str) -> str:
     if len(_names) < _MAX_NAMES:
         _names[key] = name
     return name
+
+
+def _of_slurm(path: str) -> re.Match[str] | None:
+    return _SLURM_DIRECTORY.search(path) or _SLURM_OUTPUT.search(path)
 
 
 def _pod_of(path: str) -> tuple[PodRef, str | None] | None:

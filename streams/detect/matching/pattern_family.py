@@ -113,9 +113,14 @@ class PatternFamily:
         )
 
 
+_SAME_STATE = {"cable_unplugged": "link_down"}
+"""What has ended when another state has: a link that is up has its cable in."""
+
+
 def _keys(found: Finding, hit: Hit, line: LogLine, stream: Stream) -> list[Key]:
     """The place and state that a line is about: by the NIC's name, and by its PCI address, for interfaces are renamed."""
     subtype, pci = _text(found.attributes, "subtype"), _text(hit.fields, "pci")
+    subtype = _SAME_STATE.get(subtype or "", subtype)
     names = [found.nic, *([pci.lower()] if pci and found.nic and pci.lower() != found.nic else [])]
     node = found.node or line.node
     return [(stream.cluster, node, found.kind, subtype, name, found.port) for name in names]

@@ -358,6 +358,8 @@ def opened_at_depth(depth: int) -> Opened:
         ({"log": {"file": {"path": "/home/ada/runs/slurm-4242.out"}}}, "4242"),
         ({"filename": "/home/ada/slurm-4242_7.err"}, "4242_7"),
         ({"path": "/scratch/slurm-logs/pretrain-4242.out"}, "4242"),
+        ({"file": "/run/slurm-logs/4242/vlm.task044.out"}, "4242"),
+        ({"file": "/var/log/slurm/jobs/4242/gpu-07.err"}, "4242"),
         ({"path": "/var/log/slurm/slurmd.log"}, None),
         ({"path": "/var/log/app/request-4242.log"}, None),
         ({"fields": {"slurm_job_id": "none"}}, None),
