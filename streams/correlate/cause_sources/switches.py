@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
@@ -27,6 +27,12 @@ from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, PortRow
 from streams.model.entity import Entity
+from streams.model.kinds import IncidentFamily
+
+_AILING = timedelta(minutes=10)
+"""How long a switch tells of its own trouble before it fails."""
+_OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
+"""What a switch may tell of its own disk, power or heat."""
 
 
 class SwitchCauses(CauseSource):
@@ -108,6 +114,8 @@ class SwitchCauses(CauseSource):
             if before != after:
                 for place in {place for fault in (*before, *after) for place in fault.members}:
                     touched.add(place)
+                if name in self._state.nodes:
+                    touched.nodes.add(name)  # what it tells of itself
                 touched.shared |= self._shared.doubted()
                 touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
 
@@ -142,7 +150,9 @@ class SwitchCauses(CauseSource):
         if not switch or not self._joined:
             return fault.members
         joined = {place: by[switch] for place, by in self._joined.items() if switch in by}
-        return {**joined, **fault.members}
+        # A host's kernel and its counters call one port differently, and the counters are read a minute later.
+        both = {p: min(at, joined[p]) for p, at in fault.members.items() if p in joined}
+        return {**joined, **fault.members, **both}
 
     def _shared_by(self, nodes: Set[str]) -> Entity | None:
         """What these hosts share besides a switch."""
@@ -190,11 +200,17 @@ class SwitchCauses(CauseSource):
             fault.hypothesis
             for faults in self._faults.values()
             for fault in faults
-            if (at := self._members(fault).get(place)) is not None
-            and explains(fault.hypothesis, h)
+            if (at := self._since(fault, place, h)) is not None
             and at - before <= h.fault_at <= fault.hypothesis.last_at + after
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
+
+    def _since(self, fault: SwitchFault, place: Place, h: Hypothesis) -> datetime | None:
+        """From when on what a place tells belongs to a switch's fault: its lost link, or what the switch tells of itself."""
+        if explains(fault.hypothesis, h):
+            return self._members(fault).get(place)
+        own = place == Place(PlaceKind.NODE, fault.hypothesis.root.switch or SOMEWHERE)
+        return fault.hypothesis.fault_at - _AILING if own and h.family in _OWN else None
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
         """The fault that is the owner."""

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.nic_timeline import (
     LinkEvent,
+    counted_since,
     how_many,
     kind_of_name,
     link_events,
@@ -78,10 +79,15 @@ class LinkFault:
         return any(m.by_host and m.part == "down" for m in self.events)
 
     def downs(self, skew: timedelta) -> list[datetime]:
-        """Every time a link of it went down, host and switch counted once."""
+        """Every time a link of it went down: host, switch and the counters that are read afterwards counted once."""
+        falls = [m for m in self.events if m.part in ("down", "bounced")]
+        seen = [m.at for m in falls if counted_since(m.sighting) is None]
         found: list[datetime] = []
-        for m in self.events:
-            if m.part in ("down", "bounced") and (not found or m.at - found[-1] > skew):
+        for m in falls:
+            since = counted_since(m.sighting)
+            if since is not None and any(since - skew <= at <= m.at + skew for at in seen):
+                continue
+            if not found or m.at - found[-1] > skew:
                 found.append(m.at)
         return found
 

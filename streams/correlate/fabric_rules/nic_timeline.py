@@ -17,8 +17,10 @@ from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
 from streams.correlate.state.rows import PortRow, of_kind
+from streams.model.clock import from_millis
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
+from streams.model.signal import SERIES, SINCE
 
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
@@ -55,6 +57,12 @@ def of_port(row: PortRow) -> list[Sighting]:
     return of_kind(row.seen, SignalKind.FABRIC_LINK)
 
 
+def counted_since(s: Sighting) -> datetime | None:
+    """The sample before the one in which a counter had risen: it rose since then; None for what is no counter."""
+    since = s.number(SINCE)
+    return from_millis(since) if SERIES in s.attributes and since is not None else None
+
+
 def how_many(events: Iterable[LinkEvent]) -> int:
     """The least number of NICs: names of different kinds may mean the same one, names of one kind do not."""
     kinds: dict[str, set[str]] = {}
@@ -89,6 +97,10 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
         nic = same[_names(s, name)[0]]
         source = s.entity.switch or "host"
         streams.setdefault((nic, f"{source}/{s.entity.port}", s.text("subtype")), []).append((s, name))
+    for (nic, source, subtype), stream in streams.items():
+        if subtype == "cable_unplugged":
+            # A link that is up has its cable in; not every driver says so.
+            stream += [(s, n) for s, n in streams.get((nic, source, "link_down"), ()) if not s.firing]
     events = []
     for (nic, _, _), stream in streams.items():
         names = {s.id: name for s, name in stream}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from streams.model.clock import to_millis
 from streams.model.entity import Entity
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState
@@ -670,3 +672,45 @@ def test_a_link_that_flapped_is_the_same_fault_for_an_hour(downs: int, incidents
             world.see(nic("n2", "mlx5_1", start + 60 * i + 30, cleared=True))
         world.pass_to(start + 2300, step=20)
     assert len([i for i in world.incidents() if i.root.nic]) == incidents
+
+
+def counted(device: str, seconds: float, count: int) -> Signal:
+    """A counter of falls as it is read a minute after them, under the RDMA device's name."""
+    more: dict[str, Any] = {
+        "series": "s1",
+        "since_ms": to_millis(at(seconds - 60)),
+        "reached": count,
+        "count": 1,
+    }
+    return nic("gpu-1", device, seconds, subtype="link_downed", **more)
+
+
+def test_falls_that_counters_tell_again_later_are_counted_once() -> None:
+    bounces = [
+        s for t in (0, 200) for s in (nic("gpu-1", "ens6", t), nic("gpu-1", "ens6", t + 3, cleared=True))
+    ]
+    world = story(*bounces[:2], counted("mlx5_5", 50, 1), *bounces[2:], counted("mlx5_5", 250, 2), until=900)
+    assert not [i for i in world.incidents() if i.facts.get("link") == "link flaps"]
+
+
+def test_falls_that_only_counters_tell_are_falls() -> None:
+    rises = [counted("mlx5_5", 50 + 90 * i, 1 + i) for i in range(4)]
+    assert story(*rises, until=900).only().facts["link"] == "link flaps"
+
+
+def test_an_interface_whose_counter_is_read_minutes_later_stays_its_switchs() -> None:
+    """The kernel and the counters of a host call one port differently: its fall belongs to the switch under both names."""
+    hosts = [f"n{i:02d}" for i in range(8)]
+    cables = [
+        link(f"leaf-{k}", f"e{i}", host, nic=f"mlx5_{k + 5}") for i, host in enumerate(hosts) for k in (1, 2)
+    ]
+    more: dict[str, Any] = {"series": "s1", "since_ms": to_millis(at(60)), "reached": 2, "count": 1}
+    late = [nic(host, "mlx5_6", 130 + i, subtype="link_downed", **more) for i, host in enumerate(hosts[:3])]
+    told = [
+        *(port("leaf-1", f"e{i}", 0.1 * i) for i in range(3, 8)),
+        *(nic(host, "ibs5", 0.1 * i) for i, host in enumerate(hosts)),
+        *late,
+    ]
+    world = story(*told, facts=[*cluster({"moe": hosts}), *cables], until=600)
+    (incident,) = [i for i in world.incidents() if i.merged_into is None]
+    assert (incident.family, incident.root.switch) == ("fabric_fault", "leaf-1")
