@@ -41,6 +41,7 @@ def pod_fact(
     """
     who, status = identity(pod), part(pod, "status")
     held = ranks or PodRanks()
+    exited_at, exit_code = _last_exit(pod) or (None, None)
     return PodFact(
         cluster=cluster,
         namespace=who.namespace,
@@ -63,6 +64,8 @@ def pod_fact(
         created_at=time(part(pod, "metadata"), "creationTimestamp"),
         started_at=_started_at(pod),
         removed_at=_removed_at(pod, at),
+        exit_code=exit_code,
+        exited_at=exited_at,
     )
 
 
@@ -107,3 +110,20 @@ def _ended_at(pod: KubeObject) -> datetime | None:
     )
     known = [end for end in ends if end is not None]
     return max(known) if known else time(condition(pod, "Ready"), "lastTransitionTime")
+
+
+def _last_exit(pod: KubeObject) -> tuple[datetime, int] | None:
+    """When a container ended badly for the last time, and with which code; one that starts again in its pod tells it as well.
+
+    A pod with a reason of its own (`Evicted`, `NodeLost`, `UnexpectedAdmissionError`) did not end by what its program did.
+    """
+    if text(part(pod, "status"), "reason"):
+        return None
+    exits = [
+        (ended, code)
+        for container in items(pod, "status", "containerStatuses")
+        for state in ("state", "lastState")
+        if (code := whole(part(container, state, "terminated").get("exitCode")))
+        and (ended := time(part(container, state, "terminated"), "finishedAt")) is not None
+    ]
+    return max(exits, default=None)

@@ -135,6 +135,9 @@ class PodFact:
     """When somebody asked for its deletion: a person, preemption, a drain, a queue, its controller."""
     position: int | None = None
     """Its place in the list of its job's nodes, where only that is known of its ranks."""
+    exit_code: int | None = None
+    """With what its container ended last that ended badly; None where none did, or Kubernetes took the pod away."""
+    exited_at: AwareDatetime | None = None
     kind: Literal["pod"] = "pod"
 
     @property

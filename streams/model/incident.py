@@ -18,6 +18,9 @@ from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
 from streams.model.signal import Attribute, Evidence, Severity
 
+NO_NODE = "no_node"
+"""The fact of an incident on a host that no jobs run on, as far as metrics and schedulers tell: a storage server, a switch."""
+
 
 class IncidentState(StrEnum):
     """Lifecycle state of an incident."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold, refuse
 from runbooks.engine.guardrails.cordoned_nodes import cordons, uncordoned_since
+from streams.model.incident import NO_NODE
 
 
 def opted_out(context: GuardContext) -> Ruling | None:
@@ -39,6 +40,12 @@ def known_node(context: GuardContext) -> Ruling | None:
         return hold(
             "inventory",
             f"{target.name} is none of the {count} nodes in the inventory",
+            "clears when the inventory knows a node by that name",
+        )
+    if context.incident.facts.get(NO_NODE) is True and target.name == context.incident.root.node:
+        return hold(
+            "inventory",
+            f"{target.name} is none of the hosts that jobs run on",
             "clears when the inventory knows a node by that name",
         )
     return ask(

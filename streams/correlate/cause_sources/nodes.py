@@ -30,6 +30,7 @@ from streams.correlate.state.node_work import HABIT, usual_time, with_absences, 
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
 from streams.model.entity import Entity
+from streams.model.incident import NO_NODE
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
@@ -111,6 +112,8 @@ class HostCauses(CauseSource):
                 h if h.expected is None and stood(node, h.fault_at, left) else taken_away(h, left)
                 for h in found
             ]
+        if row.fact is None and found and self._topology.is_no_node(node):
+            found = [replace(h, facts={**h.facts, NO_NODE: True}) for h in found]
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)

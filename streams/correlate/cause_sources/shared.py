@@ -20,8 +20,9 @@ from streams.correlate.node_rules.node_outages import (
     unreached,
 )
 from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink_domain
+from streams.correlate.node_rules.part_devices import by_device, complaints_of
 from streams.correlate.node_rules.part_policy import part_policy
-from streams.correlate.node_rules.part_speakers import POWER, complaints_of
+from streams.correlate.node_rules.part_speakers import POWER, TrayReports
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
 from streams.correlate.node_rules.shared_parts import (
     Trouble,
@@ -31,6 +32,7 @@ from streams.correlate.node_rules.shared_parts import (
     told_by,
     troubles_of,
 )
+from streams.correlate.node_rules.software_rollouts import of_software, rollouts
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup
@@ -66,11 +68,12 @@ class SharedCauses(CauseSource):
         """By node: what becomes part of a fault of its parts."""
         self._elected: dict[SharedGroup, tuple[Trouble, ...]] = {}
         """By part: the troubles that are one event of it."""
-        self._trays: dict[str, tuple[Sighting, ...]] = {}
+        self._trays: dict[str, TrayReports] = {}
         """By name: what switch trays say of themselves."""
-        self._devices: dict[str, tuple[Hypothesis, ...]] = {}
+        self._devices: dict[str, tuple[Trouble, ...]] = {}
         """By name: what coolant units and power feeds say of themselves of which nobody tells whose they are."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
         """How many nodes there were when storage was evaluated last."""
@@ -93,8 +96,8 @@ class SharedCauses(CauseSource):
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
         if fact is None and hypotheses:
             parts = tuple(sorted(self._topology.parts.at(node)))
-            told = self._topology.rack_of(node)
-            guessed = tuple(part.kind for part in parts if part != Part("rack", told or ""))
+            rack = Part("rack", self._topology.rack_of(node) or "")
+            guessed = tuple(part.kind for part in parts if part != rack)
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
         part = self._told_part(node, hypotheses) if fact is None and hypotheses else None
         if part is not None:
@@ -110,21 +113,29 @@ class SharedCauses(CauseSource):
             touched.add(NODES)
         if followed:
             self._followers[node] = followed
-        trays = {s.id: s for group in row.seen.values() for s in group if tray_of(s)} if fact is None else {}
-        if (said := tuple(sorted(trays.values(), key=order))) != self._trays.pop(node, ()):
+        # What is no node and has NVSwitches is a tray of them, whatever it calls its trouble.
+        tray = fact is None and self._topology.is_no_node(node)
+        seen = [s for group in row.seen.values() for s in group] if fact is None else []
+        spoke = (s for s in seen if tray_of(s) or (tray and s.firing and _is_fatal_of_switch(s)))
+        own = tuple(h for h in hypotheses if tray and h.family == IncidentFamily.GPU_NVLINK)
+        told = TrayReports(tuple(sorted({s.id: s for s in spoke}.values(), key=order)), own)
+        if told != self._trays.pop(node, TrayReports()):
             touched |= self._elected.keys()
-        if said:
-            self._trays[node] = said
+        if told != TrayReports():
+            self._trays[node] = told
         complaints = complaints_of(node, hypotheses) if fact is None and part is None else ()
-        if complaints != self._devices.pop(node, ()):
-            touched |= self._elected.keys()
+        if complaints != self._devices.pop(node, ()) and self._troubled.of(NODES):
+            touched.add(NODES)
         if complaints:
             self._devices[node] = complaints
         links = of_nvlink_domain(hypotheses)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
-        seen = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
-        reports = storage_reports(seen, hypotheses, self._serves(node, row)) if seen else StorageReports()
+        touched |= self._software.put(node, of_software(row, hypotheses))
+        stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
+        reports = StorageReports()
+        if stored or (hypotheses and fact is None):
+            reports = storage_reports(stored, hypotheses, self._serves(node, row))
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
         if self._stored_by != self._topology.nodes_known() and self._storage.of(STORAGE):
             touched.add(STORAGE)
@@ -142,9 +153,7 @@ class SharedCauses(CauseSource):
         """What a storage that this host serves is called; None for a host that is no node of a cluster whose nodes are known."""
         if row.fact is not None:
             return frozenset({node, *row.fact.addresses, *row.fact.aliases})
-        # Without an inventory a node of Slurm looks the same as long as no job stood on it.
-        outside = self._topology.has_listed and not self._placements.nodes_of_slurm
-        return None if outside else frozenset()
+        return None if self._topology.is_no_node(node) else frozenset()
 
     def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
         parts = row.fact.shared_parts if row.fact else tuple(sorted(self._topology.parts.at(node)))
@@ -215,6 +224,8 @@ class SharedCauses(CauseSource):
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
+        of_parts = by_device(of_parts, troubles, self._devices)
+        troubles += [t for complaints in self._devices.values() for t in complaints]
         self._outages = outages(self._cluster, absences, self._topology, of_parts, self._incarnations)
         turned = crowded is not self._is_crowded
         touched.nodes |= {
@@ -255,6 +266,8 @@ class SharedCauses(CauseSource):
                 self._stored_by = self._topology.nodes_known()
                 evidence = self._storage.of(group)
                 return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
+            case GroupKind.SOFTWARE:
+                return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
         return part_faults(
@@ -265,7 +278,6 @@ class SharedCauses(CauseSource):
             self._topology.parts,
             self._incarnations,
             self._trays,
-            self._devices,
         )
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
@@ -345,6 +357,10 @@ class SharedCauses(CauseSource):
             h = fault.hypothesis
             for node in {*h.nodes, *fault.parts.values(), *fault.counted}:
                 yield h.id, Place(PlaceKind.NODE, node)
+
+
+def _is_fatal_of_switch(s: Sighting) -> bool:
+    return s.kind == SignalKind.GPU_SXID and s.text("severity") == "Fatal"
 
 
 def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:

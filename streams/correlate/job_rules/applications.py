@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.job_rules.pod_failures import is_own
+from streams.correlate.job_rules.pod_failures import is_exit, is_own
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_gauge, level
 from streams.correlate.policy.policy import policy
@@ -71,6 +71,11 @@ class Burst:
     def says_nothing(self) -> bool:
         """Alone, and of a code that every killed process leaves."""
         return not self.is_shared and all(s.code in families().quiet_alone for s in self.sightings)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody said that it failed but its pods, by the code that they ended with: once, that says little."""
+        return all(map(is_exit, self.sightings))
 
     @property
     def is_mute(self) -> bool:

@@ -26,6 +26,10 @@ Says = Literal["edge", "peer", "local", "gone", "none"]
 Level = Literal["nic", "node", "leaf", "process", "none"]
 
 
+FAILING_CONNECTIONS = "failing connections"
+"""The rule of a node at which several failing connections meet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edge:
     """One failing connection as one end reports it. `device` is the NIC at the reporter's end, if it says so."""
@@ -210,7 +214,7 @@ def _center(node: str, found: Sequence[Edge], pairs: int) -> Vote:
     why = f"connections of {pairs} nodes fail and all of them end at {where} (from {', '.join(map(str, peers[:6]))})"
     if nic and not own:
         why = f"{why}; the device is that of its peers, on the same rail"
-    return Vote("nic" if nic else "node", node, nic, None, "failing connections", why, (node,), pairs)
+    return Vote("nic" if nic else "node", node, nic, None, FAILING_CONNECTIONS, why, (node,), pairs)
 
 
 def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses) -> Vote:

@@ -23,6 +23,7 @@ _MAX_CLEARED = 6
 
 
 MISMATCH = "mismatched collective"
+ERRORS_ONLY = "errors only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _judged(case: _Case, ballot: Vote) -> HangFinding:
         why = f"{len(case.spoke)} ranks report NCCL errors and none timed out waiting"
         if ballot.suspects:
             why = f"{why}; {ballot.why}"
-        return HangFinding(None, Certainty.WEAK, "errors only", why, suspects=ballot.suspects)
+        return HangFinding(None, Certainty.WEAK, ERRORS_ONLY, why, suspects=ballot.suspects)
     return _nobody_missing(case, ballot)
 
 

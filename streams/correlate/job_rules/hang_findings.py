@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.job_rules.busy_ranks import cleared_by_work
-from streams.correlate.job_rules.connection_votes import NO_ADDRESSES
-from streams.correlate.job_rules.culprit import HangFinding, find_culprit
+from streams.correlate.job_rules.connection_votes import FAILING_CONNECTIONS, NO_ADDRESSES
+from streams.correlate.job_rules.culprit import ERRORS_ONLY, HangFinding, find_culprit
 from streams.correlate.job_rules.job_evidence import (
     JobEvidence,
     forgotten,
@@ -22,6 +22,7 @@ from streams.correlate.job_rules.rank_assignment import (
 )
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
+from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.placement import Placement
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -70,9 +71,10 @@ def finding_of(evidence: JobEvidence, episode: Episode, config: Config) -> HangF
         t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
     )
     finding = find_culprit(episode, placements, evidence.addresses(placements) if addressed else NO_ADDRESSES)
-    if numbers.is_guess:
+    partial = any(is_partial(p) for p in there)
+    if numbers.is_guess or partial:
         finding = replace(finding, complete=False)
-    if (numbers.conflicts or numbers.is_guess) and finding.certainty is Certainty.DECISIVE:
+    if (numbers.conflicts or numbers.is_guess or partial) and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
     if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
         finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
@@ -103,20 +105,43 @@ def _doubt(
 def wandering_ranks(
     evidence: JobEvidence, hangs: Sequence[Episode], config: Config
 ) -> Mapping[datetime, HangFinding]:
-    """Hangs of one job in which ranks of different nodes were behind, while others of the same nodes kept up; by their start.
+    """Hangs of one job of which no node is why, though each by itself may accuse one; by their start.
 
-    It follows the program, try after try, and no node: two nodes do not fail one after the other for the same job.
+    Where ranks of different nodes were behind, while others of the same nodes kept up, it follows the program, try after try: two
+    nodes do not fail one after the other for the same job. Where connections of one node failed, and in its other hangs those of
+    others, it is what lies between them.
     """
     if len(hangs) < 2:
         return {}
-    behind = {e.start: f for e in hangs if (f := finding_of(evidence, e, config)).others_keep_up}
+    found = {e.start: finding_of(evidence, e, config) for e in hangs}
+    return _behind_elsewhere(found) | _failing_elsewhere(found)
+
+
+def _behind_elsewhere(found: Mapping[datetime, HangFinding]) -> dict[datetime, HangFinding]:
+    behind = {start: f for start, f in found.items() if f.others_keep_up}
     nodes = sorted({f.node for f in behind.values() if f.node is not None})
     if len(nodes) < 2:
         return {}
     why = f"{len(behind)} times some ranks of one node were behind: of {', '.join(nodes[:8])}, while others there kept up"
-    return {
-        start: replace(
-            found, node=None, certainty=Certainty.WEAK, rule=WANDERS, why=f"{found.why}. {why}", suspects=()
-        )
-        for start, found in behind.items()
-    }
+    return {start: _of_nobody(f, why) for start, f in behind.items()}
+
+
+def _failing_elsewhere(found: Mapping[datetime, HangFinding]) -> dict[datetime, HangFinding]:
+    ends = {start: f.vote.ends for start, f in found.items() if f.vote is not None}
+    wandering = {}
+    for start, f in found.items():
+        if f.vote is None or f.node is None or f.rule != FAILING_CONNECTIONS:
+            continue
+        others = {pair for at, pairs in ends.items() if at != start for pair in pairs}
+        without = sum(f.node not in pair for pair in others)
+        # Of a node that fails, others fail a little beside it: what is torn down closes connections, too.
+        if without > 1 and 4 * without > len(others):
+            why = f"but in its other hangs {without} of {len(others)} connections that failed were between other nodes"
+            wandering[start] = _of_nobody(f, why, ERRORS_ONLY)
+    return wandering
+
+
+def _of_nobody(found: HangFinding, why: str, rule: str = WANDERS) -> HangFinding:
+    return replace(
+        found, node=None, certainty=Certainty.WEAK, rule=rule, why=f"{found.why}. {why}", suspects=()
+    )

@@ -9,7 +9,7 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.connection_votes import only_deaths
-from streams.correlate.job_rules.culprit import MISMATCH, HangFinding
+from streams.correlate.job_rules.culprit import ERRORS_ONLY, MISMATCH, HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
@@ -40,7 +40,7 @@ def application_root(
     `follows_gpu`: it failed in the same way on the same GPU before.
     """
     burst = together(crashes, config)
-    if burst.says_nothing:
+    if burst.says_nothing or (burst.is_silent and burst.tries < 2):
         return None
     job, code = evidence.job, burst.code
     no_hardware = f"{code} asks for no reset, and no other code stands beside it"
@@ -209,7 +209,7 @@ def hang_root(
 
 
 _AGAIN = "; it failed so "
-_NAMELESS = frozenset({MISMATCH, "errors only", "all equal"})
+_NAMELESS = frozenset({MISMATCH, ERRORS_ONLY, "all equal"})
 """Rules of hangs that name nobody: when the next try ends in the same way, it ends for the same reason."""
 
 

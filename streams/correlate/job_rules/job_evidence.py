@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.pod_failures import PodTimes
+from streams.correlate.job_rules.pod_failures import PodTimes, is_exit
 from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.job_rules.services import Shortage
 from streams.correlate.policy.config import Config
@@ -146,3 +147,21 @@ def recovered(evidence: JobEvidence, after: datetime, config: Config | None) -> 
     """When a stalled job made progress again, finished or was deleted."""
     slack = (config or Config()).together
     return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)
+
+
+def without_told_exits(evidence: JobEvidence, config: Config) -> Sequence[Sighting]:
+    """The job's failures without the bad ends of its pods of which its ranks, programs or launchers tell as well.
+
+    Those know why, or at least when: a pod ends when the last of its containers has.
+    """
+    exits = [s for s in evidence.failed if is_exit(s)]
+    if not exits:
+        return evidence.failed
+    others = (s for s in evidence.failed if s.firing and not is_exit(s))
+    told = sorted([*(s.at for s in others), *(t.sighting.at for t in evidence.reports)])
+    mute = {
+        s.id
+        for s in exits
+        if (i := bisect_left(told, s.at - config.quiet)) == len(told) or told[i] > s.at + config.quiet
+    }
+    return [s for s in evidence.failed if not is_exit(s) or s.id in mute]

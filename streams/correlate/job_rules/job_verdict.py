@@ -7,6 +7,7 @@ and only then the ranks themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Blame, Hypothesis
@@ -49,6 +50,7 @@ from streams.correlate.job_rules.job_evidence import (
     placed_at,
     recovered,
     removed_before,
+    without_told_exits,
 )
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
@@ -57,6 +59,7 @@ from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -70,6 +73,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     depend on what was read first, nor on what is found to explain another one.
     """
     verdict = JobVerdict()
+    evidence = replace(evidence, failed=without_told_exits(evidence, config))
     hangs = hangs_of(evidence, config)
     hang_count, _ = forgotten(evidence, IncidentFamily.HANG)
     count, until = forgotten(evidence, IncidentFamily.APPLICATION)
@@ -225,6 +229,9 @@ def _judge_hang(
             verdict.claim(cause, episode, episode.lines)
             return
     ready_at = _ready_at(finding, episode, config)
+    if not finding.node and any(map(is_partial, placed_at(evidence.placements, episode.start, config))):
+        # What is silent may stand on a node that its scheduler has not missed yet: nobody knows that the job is there.
+        ready_at = max(ready_at, episode.seen_at + config.missed_late)
     teardown = _teardown(torn_down, episode, config)
     candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:

@@ -87,6 +87,11 @@ class PlatformBlocker:
         return min(ends, default=None)
 
 
+def is_exit(s: Sighting) -> bool:
+    """Whether only a pod tells that a process ended badly."""
+    return s.text("source") == "pod"
+
+
 def is_own(s: Sighting) -> bool:
     """Whether a failure is the job's own code, data or appetite for memory."""
     return families().family_of(s) == "application" and families().role(s) == "cause"

@@ -35,6 +35,8 @@ class ServicePolicy(Strict):
     """`services.yaml`."""
 
     jobs: int
+    alone: frozenset[str]
+    lasts_s: float
     within_s: float
     over_s: float
     before_s: float
@@ -119,14 +121,14 @@ def service_faults(
     cluster: str, name: str, heard: Sequence[Complaints], incarnations: Incarnations
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other."""
-    if len(heard) < service_policy().jobs:
-        return []
     rule, kind = service_policy(), name.partition("/")[0]
+    if len(heard) < rule.jobs and kind not in rule.alone:
+        return []
     owner = {s.id: one.job for one in heard for s in one.sightings}
     lines = sorted((s for one in heard for s in one.sightings), key=order)
     intervals = []
     for stretch in split_at_gaps(lines, lambda s: s.at, rule.over):
-        if _together_at(stretch, owner) is not None and _on_several_nodes(stretch):
+        if _known_at(stretch, owner, kind) is not None and _on_several_nodes(stretch):
             shown = tuple(_shown(stretch, owner))
             intervals.append(FiringInterval(shown[0].at, shown[-1].at, shown[-1].at + rule.over, shown))
     counted_as = _entity(cluster, kind, name.partition("/")[2])
@@ -134,7 +136,7 @@ def service_faults(
     found = []
     for session in incarnations.sessions(counted_as, families()[family].domain, intervals):
         mine = sorted(session.sightings, key=order)
-        seen_at = _together_at(mine, owner)
+        seen_at = _known_at(mine, owner, kind)
         if seen_at is None:
             continue
         jobs = {owner[s.id] for s in lines if session.start <= s.at <= session.last}
@@ -149,7 +151,7 @@ def service_faults(
                 certainty=Certainty.LIKELY,
                 ready_at=seen_at,
                 rule="shared service",
-                why=f"{len(jobs)} jobs within minutes: {families().signs(mine, 3)}. They share {_told(root, kind)}",
+                why=_why(len(jobs), families().signs(mine, 3), _told(root, kind)),
                 # A job that got over it without a loss has nobody called.
                 alone=False,
                 causes=distinct(mine),
@@ -204,6 +206,21 @@ def mount_of(path: str) -> str | None:
     if top not in rule.apart:
         return f"/{top}"
     return f"/{below}" if len(parts) > 2 else None
+
+
+def _why(jobs: int, signs: str, service: str) -> str:
+    if jobs == 1:
+        return f"a job tells of it: {signs}. That is {service}, whoever asks"
+    return f"{jobs} jobs within minutes: {signs}. They share {service}"
+
+
+def _known_at(lines: Sequence[Sighting], owner: Mapping[str, str], kind: str) -> datetime | None:
+    """When it was known first that it is the service: by several jobs, or by one to which it goes on saying that it is ill."""
+    together, rule = _together_at(lines, owner), service_policy()
+    if together is not None or kind not in rule.alone:
+        return together
+    lasted = (s.seen_at for s in lines if s.at - lines[0].at >= timedelta(seconds=rule.lasts_s))
+    return min(lasted, default=None)
 
 
 def _together_at(lines: Sequence[Sighting], owner: Mapping[str, str]) -> datetime | None:

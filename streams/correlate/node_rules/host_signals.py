@@ -8,7 +8,7 @@ all speak of the same one, else the node.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -30,7 +30,8 @@ def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnatio
     """A hypothesis for each incarnation of one family's causes on the node `root`."""
     table = families()
     streams: dict[str, dict[str, list[Sighting]]] = defaultdict(lambda: defaultdict(list))
-    reports = [s for s in seen if s.kind in table.kinds]
+    seen = list(seen)
+    reports, back = [s for s in seen if s.kind in table.kinds], sorted(s.at for s in seen if _is_back(s))
     names = learned(reports)
     for s in reports:
         rule = table.rule(s)
@@ -38,7 +39,28 @@ def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnatio
             one = renamed(s, names)
             stream = f"{one.kind}|{one.entity.key}|{_condition(one)}|{_system(one, rule.family) or ''}"
             streams[rule.family][stream].append(one)
-    return [h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations)]
+    return [
+        h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations, back)
+    ]
+
+
+def _is_back(s: Sighting) -> bool:
+    return s.kind == SignalKind.NODE_NOT_READY and not s.firing
+
+
+def _until_ready(interval: FiringInterval, back: Sequence[datetime]) -> FiringInterval:
+    """The interval with its end: why a kubelet calls its node not ready is over when it is ready again, and nobody says so."""
+    ready = next((at for at in back if at >= interval.last), None)
+    if interval.end is not None or ready is None or not all(map(_is_why, interval.sightings)):
+        return interval
+    return replace(interval, end=ready)
+
+
+def _is_why(s: Sighting) -> bool:
+    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") in _WHY_NOT_READY
+
+
+_WHY_NOT_READY = frozenset({"container_runtime", "network_unavailable"})
 
 
 def _condition(s: Sighting) -> str:
@@ -48,7 +70,11 @@ def _condition(s: Sighting) -> str:
 
 
 def _faults(
-    root: Entity, family: str, streams: Mapping[str, list[Sighting]], incarnations: Incarnations
+    root: Entity,
+    family: str,
+    streams: Mapping[str, list[Sighting]],
+    incarnations: Incarnations,
+    back: Sequence[datetime],
 ) -> Iterable[Hypothesis]:
     """The incarnations of one family."""
     lasting: list[FiringInterval] = []
@@ -57,7 +83,8 @@ def _faults(
     brief: set[str] = set()
     passed: set[str] = set()
     for _, stream in sorted(streams.items()):
-        for interval in _occasions(firing_intervals(stream)):
+        for found in _occasions(firing_intervals(stream)):
+            interval = _until_ready(found, back)
             rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
             lasts = max(timedelta(seconds=rule.lasts_s) for rule in rules)  # the most patient of its signals
             if interval.end is not None and interval.end - interval.start < lasts:

@@ -38,10 +38,12 @@ def nvlink_faults(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[
     return [SharedFault(h, parts) for (_, h), parts in roots if parts]
 
 
-def tray_at(trays: Mapping[str, Sequence[Sighting]], at: datetime, within: timedelta) -> Sighting | None:
-    """What the one switch tray said that told of its NVLinks around that moment; None where none did, or several."""
+def tray_at(
+    trays: Mapping[str, Sequence[Sighting]], at: datetime, within: timedelta
+) -> tuple[str, Sighting] | None:
+    """The one switch tray that told of its NVLinks around that moment, and what it said; None where none did, or several."""
     spoke = {name: s for name, seen in sorted(trays.items()) for s in seen if abs(s.at - at) <= within}
-    return next(iter(spoke.values())) if len(spoke) == 1 else None
+    return next(iter(spoke.items())) if len(spoke) == 1 else None
 
 
 def _link(h: Hypothesis) -> bool:

@@ -29,6 +29,7 @@ class PartPolicy(Strict):
 
     power: _Enough
     sudden: _Enough
+    software: _Enough
     unfelt_s: float
     blaming: int
     covers: float

@@ -1,72 +1,43 @@
-"""Devices that tell why nodes are in trouble together: a switch tray of an NVLink domain, a coolant unit, a power feed.
-
-Nobody says which nodes they serve, and their names may not either. The one that complains while one part is in trouble is its
-culprit; where several do, none is.
-"""
+"""What switch trays of an NVLink domain tell of themselves while the links of its nodes fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.nvlink_domains import tray_at
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
-from streams.correlate.sightings import Sighting, tray_of
-from streams.inventory.parts import device_kind
-from streams.model.entity import Entity, Part
-from streams.model.kinds import IncidentFamily, SignalKind
+from streams.correlate.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.kinds import IncidentFamily
 
 POWER = IncidentFamily.POWER_COOLING
 MAX_SHOWN = 6
 
 
-def complaints_of(device: str, hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """What a coolant unit or a power feed tells of its power or heat; nothing where the name is no such device's."""
-    if device_kind(device) not in part_policy().feeds:
-        return ()
-    return tuple(h for h in hypotheses if h.family == POWER)
+class TrayReports(NamedTuple):
+    """What a switch tray says of itself or of another one, and the faults of its own that follow from the same lines."""
+
+    said: tuple[Sighting, ...] = ()
+    own: tuple[Hypothesis, ...] = ()
 
 
-def of_tray(fault: SharedFault, trays: Mapping[str, Sequence[Sighting]]) -> SharedFault:
+def of_tray(fault: SharedFault, trays: Mapping[str, TrayReports]) -> SharedFault:
     """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile."""
     h = fault.hypothesis
-    spoken = tray_at(trays, h.fault_at, part_policy().sudden.within)
-    if spoken is None:
+    within = part_policy().sudden.within
+    if (found := tray_at({n: t.said for n, t in trays.items()}, h.fault_at, within)) is None:
         return fault
-    name = tray_of(spoken)
-    assert name is not None, "what spoke is a tray"
+    name, spoken = found
     tray = Entity(h.root.cluster, switch=name)
     why = f"{tray} says that its NVLinks fail, and {h.why}"
     named = replace(h, root=tray, counted_as=h.root, why=why, causes=(spoken, *h.causes))
+    own = {one.id: name for one in trays[name].own if abs(one.fault_at - h.fault_at) <= within}
     # What it said is kept as long as the incident is open.
-    return replace(fault, hypothesis=named, counted=fault.counted | {name})
-
-
-def of_device(fault: SharedFault, devices: Mapping[str, Sequence[Hypothesis]]) -> SharedFault:
-    """The same with its power feed or coolant unit as the root, if one, and only one of its kind, complains meanwhile.
-
-    Coolant fails slowly: the unit may complain long before the first GPU is hot.
-    """
-    h, policy = fault.hypothesis, part_policy()
-    hot = any(s.kind in (SignalKind.GPU_THERMAL, SignalKind.NODE_THERMAL) for s in h.causes)
-    kind = policy.feeds_hot if hot else policy.feeds_dark
-    near = {
-        device: c
-        for device, complaints in sorted(devices.items())
-        for c in complaints
-        if device_kind(device) == kind
-        and h.fault_at - policy.complains_before <= c.fault_at <= h.fault_at + policy.power.within
-        and (c.cleared_at is None or c.cleared_at >= h.fault_at - policy.power.within)
-    }
-    if len(near) != 1:
-        return fault
-    device, complaint = next(iter(near.items()))
-    why = f"{device} tells of itself: {signs_of([complaint])}; and {h.why}"
-    root = Entity(h.root.cluster, part=Part(kind, device))
-    named = replace(h, root=root, counted_as=h.root, why=why, causes=(*complaint.causes[:2], *h.causes))
-    return SharedFault(named, {**fault.parts, complaint.id: device}, fault.counted | {device})
+    return SharedFault(named, {**fault.parts, **own}, fault.counted | {name})
 
 
 def signs_of(power: Iterable[Hypothesis]) -> str:

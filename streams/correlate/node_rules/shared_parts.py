@@ -14,10 +14,16 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.part_policy import part_policy
-from streams.correlate.node_rules.part_speakers import MAX_SHOWN, POWER, of_device, of_tray, signs_of
+from streams.correlate.node_rules.part_speakers import (
+    MAX_SHOWN,
+    POWER,
+    TrayReports,
+    of_tray,
+    signs_of,
+)
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, latest_end, split_at_gaps
+from streams.correlate.sightings import latest_end, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import SharedGroup
@@ -152,7 +158,7 @@ def _episodes(
     for part, mine in by_part.items():
         if (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
             continue
-        for episode in map(_in_common, _together(mine, rule.within)):
+        for episode in map(_in_common, together(mine, rule.within)):
             if not episode:
                 continue
             began = episode[0].start
@@ -170,16 +176,19 @@ def _episodes(
     return found
 
 
-def _together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble]]:
+def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble]]:
     """Troubles, earliest first, in groups of which each began soon after one before it.
 
-    Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does.
+    Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does. A node
+    that goes dark while it is hot goes for that.
     """
     groups: list[list[Trouble]] = []
     lasts: datetime | None = None
     for t in ordered:
-        heated = t.hypothesis.family == POWER and lasts is not None and t.start <= lasts
-        if not groups or (t.start - groups[-1][-1].start > within and not heated):
+        joins = t.hypothesis.family == POWER and lasts is not None and t.start <= lasts
+        if groups and t.hypothesis.family == GONE:
+            joins |= any(_is_hot(o, t) for o in groups[-1])
+        if not groups or (t.start - groups[-1][-1].start > within and not joins):
             groups.append([])
             lasts = None
         groups[-1].append(t)
@@ -187,6 +196,13 @@ def _together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Troubl
             ends = t.hypothesis.cleared_at or datetime.max.replace(tzinfo=t.start.tzinfo)
             lasts = ends if lasts is None else max(lasts, ends)
     return groups
+
+
+def _is_hot(heat: Trouble, gone: Trouble) -> bool:
+    """Whether a node was in trouble of power or heat when it went."""
+    cleared_at = heat.hypothesis.cleared_at
+    hot = heat.node == gone.node and heat.hypothesis.family == POWER
+    return hot and (cleared_at is None or cleared_at >= gone.start)
 
 
 def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
@@ -253,19 +269,17 @@ def part_faults(
     others: Mapping[str, Sequence[Hypothesis]],
     parts: PartIndex,
     incarnations: Incarnations,
-    trays: Mapping[str, Sequence[Sighting]],
-    devices: Mapping[str, Sequence[Hypothesis]],
+    trays: Mapping[str, TrayReports],
 ) -> list[SharedFault]:
     """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node.
 
-    Where it is NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit; where it is power or heat,
-    the power feed or the coolant unit that complains meanwhile (`devices`).
+    Where it is NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit.
     """
     root = root_of(cluster, part)
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
     stretches: dict[str, list[FiringInterval]] = defaultdict(list)
     members: dict[str, Trouble] = {}
-    for episode in _together(ordered, part_policy().power.within):
+    for episode in together(ordered, part_policy().power.within):
         lines = tuple(t.hypothesis.causes[0] for t in episode)
         stretches[_family(episode, part)].append(
             FiringInterval(
@@ -281,12 +295,14 @@ def part_faults(
         for session in incarnations.sessions(root, families()[family].domain, stretches[family]):
             mine = [members[s.id] for s in session.sightings]
             known = parts.size(part, min(t.start for t in mine))
-            fault = _fault(root, part, family, session, mine, others, known)
-            if _are_links(mine):
-                fault = of_tray(fault, trays)
-            elif family == POWER and not any(t.of_itself for t in mine):
-                fault = of_device(fault, devices)
-            found.append(fault)
+            hit = {t.node for t in mine if not t.of_itself}
+            if family == POWER and len(hit) < len(mine):
+                # A rack that says it has no power takes its links along before its nodes are missed.
+                hit |= {node for node in others if part in parts.at(node)}
+            fault = _fault(
+                root, part, family, session, mine, {n: others[n] for n in hit if n in others}, known
+            )
+            found.append(of_tray(fault, trays) if _are_links(mine) else fault)
     return found
 
 
@@ -356,12 +372,15 @@ def _fault(
             rejected(h.root, h.family, "one node's trouble", f"others of {root} have it too")
             for h in [h for h in found if h not in spoken][:MAX_SHOWN]
         ),
-        stops=families()[family].stops,
+        # A warm rack stops nobody, one that shut down does.
+        stops="near"
+        if family == POWER and gone and 4 * len(gone) >= len(nodes)
+        else families()[family].stops,
         nodes=tuple(nodes),
     )
     within = part_policy().sudden.within
     start, last = min(t.start for t in mine) - within, max(t.start for t in mine) + within
-    taken = {h.id: node for node in nodes for h in others.get(node, ()) if start <= h.fault_at <= last}
+    taken = {h.id: node for node, theirs in others.items() for h in theirs if start <= h.fault_at <= last}
     return SharedFault(hypothesis, {**taken, **{t.hypothesis.id: t.node for t in mine}})
 
 

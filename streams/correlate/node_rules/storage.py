@@ -26,6 +26,7 @@ from streams.correlate.state.incarnations import (
 )
 from streams.correlate.state.place import STORAGE
 from streams.model.entity import Entity
+from streams.model.hostnames import short
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -61,7 +62,7 @@ class StorageReports:
     outages: tuple[Outage, ...] = ()
     hung: tuple[Hypothesis, ...] = ()
     disks: tuple[Hypothesis, ...] = ()
-    """Faults of its own disks, where it may be what serves a storage."""
+    """Faults of its own disks, and that it is down, where it may be what serves a storage."""
     names: frozenset[str] | None = None
     """What a storage that it serves is called; None for a host that is no node of the cluster, and may serve any."""
 
@@ -88,7 +89,7 @@ def storage_reports(
         if i.end is None or i.end - i.start >= min(lasts[key], families().shared.storage.brief)
     )
     hung = tuple(h for h in hypotheses if _only_hangs(h))
-    disks = tuple(h for h in hypotheses if _is_of_disks(h)) if names is None or names else ()
+    disks = tuple(h for h in hypotheses if _is_of_server(h)) if names is None or names else ()
     return StorageReports(outages, hung, disks, names if disks else None)
 
 
@@ -140,7 +141,7 @@ def _servers(
         for node, reports in evidence
         for h in reports.disks
         if node not in storage.nodes
-        and (reports.names is None or reports.names & called)
+        and _serves(node, h, reports, called)
         and storage.fault_at - within <= h.fault_at
         and (storage.cleared_at is None or h.fault_at <= storage.cleared_at)
     }
@@ -213,6 +214,17 @@ def _system(s: Sighting) -> str:
 
 def _target(s: Sighting) -> str:
     return storage_system(s) or s.text("subtype")
+
+
+def _serves(node: str, h: Hypothesis, reports: StorageReports, called: Collection[str]) -> bool:
+    """Whether a host with such a fault may be what serves a storage of these names: any with bad disks, else by its own name."""
+    if short(node) in {short(name) for name in called} or (reports.names or frozenset()) & set(called):
+        return True
+    return reports.names is None and _is_of_disks(h)
+
+
+def _is_of_server(h: Hypothesis) -> bool:
+    return _is_of_disks(h) or h.family == IncidentFamily.NODE_DOWN
 
 
 def _is_of_disks(h: Hypothesis) -> bool:

@@ -33,6 +33,8 @@ class Config:
     doubt_settle: timedelta = timedelta(seconds=60)
     """The same where the culprit is only likely: watchdogs of one hang may speak as far apart as its ranks came to wait, and
     before PyTorch 2.5 a rank was given a minute to write down what it knew (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC)."""
+    missed_late: timedelta = timedelta(minutes=6)
+    """Slurm sets a node down that has not answered for five minutes (SlurmdTimeout), and names the job that it held."""
     restart_settle: timedelta = timedelta(minutes=2)
     """Processes that only ended open an incident if their job did not start again within this."""
     application_settle: timedelta = timedelta(seconds=10)

@@ -14,8 +14,9 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import Expectation, work_at, work_policy
-from streams.correlate.state.place import PlaceKind
+from streams.correlate.state.place import PlaceKind, SharedGroup
 from streams.correlate.state.store import State
+from streams.model.entity import Part
 from streams.model.incident import Certainty, IncidentState
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.message import some
@@ -82,7 +83,7 @@ class IncidentStates:
 
         What such work never does counts when the node is given back with it, what it may do only when it is seen after that.
         """
-        if h.place.kind is PlaceKind.SHARED and h.nodes and h.family in policy().maintenance.shared:
+        if h.place.kind is PlaceKind.SHARED and h.family in policy().maintenance.shared:
             return None if hit else self._worked_on(h)
         row = self._state.nodes.get(h.root.node or "")
         mark = row.fact.worked_on if row is not None and row.fact is not None else None
@@ -104,12 +105,18 @@ class IncidentStates:
 
     def _worked_on(self, h: Hypothesis) -> Expectation | None:
         """Why a fault of what several nodes share is left alone: nearly all of them had been taken in hand before it began."""
-        rows = [self._state.nodes.get(node) for node in h.nodes]
+        nodes = h.nodes or self._nodes_of(SharedGroup.parse(h.place.name))
+        rows = [self._state.nodes.get(node) for node in nodes]
         works = [work_at(row, h.last_at) for row in rows if row is not None]
         mine = [work for work in works if work is not None and work.since <= h.fault_at]
-        if len(mine) < policy().maintenance.nearly_all * len(h.nodes):
+        if not mine or len(mine) < policy().maintenance.nearly_all * len(nodes):
             return None
-        return Expectation(f"{len(mine)} of its {len(h.nodes)} nodes: {mine[0].says}", None)
+        return Expectation(f"{len(mine)} of its {len(nodes)} nodes: {mine[0].says}", None)
+
+    def _nodes_of(self, part: SharedGroup) -> list[str]:
+        """All nodes of a part that tells of itself while none of them is in trouble."""
+        facts = [row.fact for row in self._state.nodes.values() if row.fact is not None]
+        return [fact.name for fact in facts if Part(*part) in fact.shared_parts]
 
     def _held_back(self, h: Hypothesis, hit: bool, now: datetime) -> str | None:
         """Why nothing is to be done about a fault of a node: somebody works on it, or another incident has closed it."""

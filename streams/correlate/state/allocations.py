@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
 from streams.inventory.hostlists import hosts
 from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef
@@ -48,6 +49,11 @@ class Allocation(NamedTuple):
 def is_slurm(pod: PodRef | None) -> bool:
     """Whether a "pod" is a job's output as shippers name it, which is the same on all of the job's nodes."""
     return pod is not None and pod.namespace == SLURM
+
+
+def is_partial(placement: Placement) -> bool:
+    """Whether it is one of a job whose nodes are known as far as its processes spoke: the silent ones may stand elsewhere."""
+    return placement.position is None and placement.pod.startswith(f"{SLURM}/")
 
 
 def is_by_slurm(seen: Sighting) -> bool:
@@ -106,6 +112,35 @@ def _with_step(row: JobRow, seen: Sighting) -> JobRow:
     return replace(row, steps=tuple((node, known[node]) for node in sorted(known, key=_natural)))
 
 
+def speaker(seen: Sighting) -> tuple[JobRef, str, int | None] | None:
+    """The job and the node of one of its processes, where NCCL's own header says on which host it ran; else who shipped its
+    line, and its rank.
+
+    A job may have begun long before the controller's log.
+    """
+    pod, rank = seen.entity.pod, seen.entity.rank
+    if pod is None or not is_slurm(pod):
+        return None
+    if node := seen.text("node"):
+        return job_of(pod.key), node, None
+    return (job_of(pod.key), seen.entity.node, rank) if seen.entity.node and rank is not None else None
+
+
+def with_speaker(row: JobRow, node: str, rank: int | None, at: datetime) -> JobRow:
+    """The row with a node on which one of the job's processes speaks; the same where that says nothing new."""
+    if any(node in nodes and since <= at for since, nodes in row.allocations or ()):
+        return row
+    known = {(name, own is None): (since, own) for name, since, own in row.speakers or ()}
+    key, new = (node, rank is None), (at, rank)
+    if key not in known and len(known) >= MAX_NODES:
+        return row
+    known[key] = min(known.get(key, new), new, key=lambda one: (one[0], one[1] or 0))
+    told = tuple(
+        (name, *known[name, own]) for name, own in sorted(known, key=lambda k: (_natural(k[0]), k[1]))
+    )
+    return row if told == row.speakers else replace(row, speakers=told)
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """In the order in which Slurm hands out ranks: `cn9` before `cn10`."""
     return [(int(word), "") if word.isdigit() else (-1, word) for word in _NUMBERS.split(name)]
@@ -158,26 +193,36 @@ def allocations_of(row: JobRow) -> Iterator[Allocation]:
 def _statements(row: JobRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
     """Which nodes were said to be the job's, and when. Of one that began before the controller's log its nodes' daemons tell.
 
-    When it began is not known then; it ran for longer than anything that is kept.
+    Its own processes do, too. When it began is not known then; it ran for longer than anything that is kept.
     """
     told = row.allocations or ()
-    first = min((at for at, nodes in told if nodes), default=None)
-    steps = [(node, at) for node, at in row.steps or () if first is None or at < first]
-    if len(steps) < 2:
+    early = _before_the_log(row, row.steps) | _before_the_log(row, row.spoken_on)
+    if len(early) < 2:
         return told
-    start = min(at for _, at in steps) - KEPT
-    return tuple(sorted({*told, (start, tuple(node for node, _ in steps))}))
+    start = min(early.values()) - KEPT
+    return tuple(sorted({*told, (start, tuple(sorted(early, key=_natural)))}))
+
+
+def _before_the_log(row: JobRow, said: tuple[tuple[str, datetime], ...] | None) -> dict[str, datetime]:
+    first = min((at for at, nodes in row.allocations or () if nodes), default=None)
+    return {node: at for node, at in said or () if first is None or at < first}
 
 
 def nodes_of(row: JobRow) -> set[str]:
     """Every node that the job is known to hold or to have held."""
-    return {node for _, nodes in row.allocations or () for node in nodes} | dict(row.steps or ()).keys()
+    told = dict(row.steps or ()) | dict(row.spoken_on)
+    return {node for _, nodes in row.allocations or () for node in nodes} | told.keys()
 
 
 def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tenancy, ...]]:
     """What the row says of the job's processes, by their pod's name: a stay on the node for each allocation."""
     found: dict[str, tuple[Tenancy, ...]] = {}
     for one in allocations_of(row):
+        # Of the nodes of which some have not spoken yet nobody knows which is the third.
+        guessed = not (
+            set(one.nodes) <= dict(row.steps or ()).keys()
+            or (one.start, one.nodes) in (row.allocations or ())
+        )
         for position, node in enumerate(one.nodes):
             name = processes_on(job.name, node)
             fact = PodFact(
@@ -191,7 +236,7 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
                 phase="Running" if one.end is None else _PHASES[one.well],
                 gpus=one.per_node or 0,
                 ranks=one.per_node,
-                position=position,
+                position=None if guessed else position,
                 scheduled_at=one.start,
                 started_at=one.start,
                 ended_at=one.end,
@@ -204,14 +249,15 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
 
 
 def _is_over(row: JobRow, cut: datetime) -> bool:
-    """Whether what nodes' daemons said of a job is of no use any more: they said it at its end."""
-    return max(at for _, at in row.steps or ()) < cut
+    """Whether what nodes' daemons or its processes said of a job is of no use any more: they said it towards its end."""
+    said = (*(row.steps or ()), *((node, at) for node, at, _ in row.speakers or ()))
+    return max(at for _, at in said) < cut
 
 
 def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     """The row without what ended before `cut`, and without an allocation of which nothing is heard any more."""
-    if row.steps is not None and _is_over(row, cut):
-        row = replace(row, steps=None)
+    if (row.steps or row.speakers) and _is_over(row, cut):
+        row = replace(row, steps=None, speakers=None)
     if row.allocations and row.allocations[-1][0] < now - KEPT:
         return replace(row, allocations=None, asked=None, outcomes=None)
     if not row.allocations:

@@ -14,6 +14,7 @@ from streams.correlate.state.allocations import (
     processes_on,
     pruned,
     tenancies_of,
+    with_speaker,
     with_statement,
 )
 from streams.correlate.state.place import Touched
@@ -33,7 +34,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.digest import digest
-from streams.model.entity import SLURM, Entity, JobRef
+from streams.model.entity import SLURM, Entity, JobRef, PodRef
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import folded, short
 from streams.model.kinds import SignalKind
@@ -66,7 +67,12 @@ class FactRows:
         if self._topology.has_listed is not listed:
             # Metrics tell which nodes there are as long as no inventory does.
             touched |= self._guessed(self._topology.gpu_hosts)
+            touched.nodes |= self._reporting()
         return touched
+
+    def _reporting(self) -> set[str]:
+        """Hosts without objects of which something was seen: whether they are nodes depends on which are known."""
+        return self._topology.unlisted.names["node"] & self._state.nodes.reporting
 
     def _keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         match fact:
@@ -193,6 +199,15 @@ class FactRows:
         after = with_statement(before, seen)
         return self._allocated(job, before, after) if after is not before else Touched()
 
+    def speaks(self, job: JobRef, node: str, rank: int | None, at: datetime) -> Touched:
+        """Keep that a process of a job speaks on a node, where Slurm has not said that it runs there."""
+        before = self._state.jobs.get(job.key)
+        if before is None and len(self._state.jobs) >= MAX_JOBS // 2:
+            return Touched()
+        before = before or JobRow()
+        after = with_speaker(before, node, rank, at)
+        return self._allocated(job, before, after) if after is not before else Touched()
+
     def forget_allocations(self, job: JobRef, cut: datetime, now: datetime) -> Touched:
         """Forget where a job without an object stood before `cut`."""
         row = self._state.jobs[job.key]
@@ -274,8 +289,10 @@ class FactRows:
         self._state.nodes.put(name, replace(row, gpus_at=max(at, row.gpus_at or at)))
         if name in topology.gpu_hosts:
             return Touched()
+        touched = Touched() if topology.gpu_hosts else Touched(nodes=self._reporting())
         topology.gpu_hosts.add(name)
-        return self._guessed([name])
+        touched |= self._guessed([name])
+        return touched
 
     def forget_gpu_hosts(self, now: datetime) -> Touched:
         """Forget hosts whose metrics told of no GPUs for so long that they are gone."""
@@ -291,7 +308,10 @@ class FactRows:
             topology.gpu_hosts.discard(name)
             if (row := self._state.nodes.get(name)) is not None:
                 self._state.nodes.put(name, replace(row, gpus_at=None))
-        return self._guessed(gone)
+        touched = self._guessed(gone)
+        if gone and not topology.gpu_hosts:
+            touched.nodes |= self._reporting()
+        return touched
 
     def _guessed(self, hosts: Iterable[str]) -> Touched:
         """Enter hosts without objects anew under what their names tell. How many there are matters to all that share it."""
@@ -347,4 +367,35 @@ def readiness(fact: NodeFact) -> Sighting:
         Severity.ERROR,
         fact.ready is False,
         {"source": "node"},
+    )
+
+
+_KILLED = frozenset({134, 137, 143})
+
+
+def exit_of(pod: PodFact) -> Sighting | None:
+    """That a process of a training job ended badly, as its pod tells: not every launcher has words for it.
+
+    What was asked to go may end with any code, and what is killed or gives up waiting says nothing of why.
+    """
+    if (
+        pod.exit_code is None
+        or pod.exit_code in _KILLED
+        or pod.exited_at is None
+        or pod.job is None
+        or not pod.trains
+    ):
+        return None
+    if pod.removed_at is not None and pod.removed_at <= pod.exited_at + API_TIME_STEP:
+        return None
+    return Sighting(
+        digest("exit", pod.namespace, pod.name, pod.uid, pod.exited_at.isoformat(), pod.exit_code, size=12),
+        SignalKind.JOB_FAILED,
+        Entity(pod.cluster, node=pod.node, pod=PodRef(pod.namespace, pod.name, pod.uid)),
+        pod.exited_at,
+        pod.exited_at,
+        pod.observed_at,
+        Severity.ERROR,
+        True,
+        {"subtype": "process_exit", "exitcode": pod.exit_code, "source": "pod"},
     )

@@ -104,6 +104,8 @@ class HostNames:
         """By any other name that a node has or had."""
         self._longer = _Index()
         """By every beginning of a node's names that ends before a dot."""
+        self._serials = _Index()
+        """By the number of the machine that a node's name ends with: its controller's name may begin otherwise."""
         self._sure: dict[str, Found] = {}
         """What was found for names that mean the same at any time, until a node's names change."""
 
@@ -138,6 +140,8 @@ class HostNames:
             if not found.node and not found.candidates and (host := host_of_controller(folded(reported))):
                 # Only where nothing is called so itself: a host may well be named after its rack's controller.
                 found = replace(self._find(host, at), by_domain=False)
+                if not found.node and not found.candidates and (serials := self._serials[host]):
+                    found = self._one(serials, None, at)
             if not found.timed and len(self._sure) < _MAX_SURE:
                 self._sure[reported] = found
         return found
@@ -170,10 +174,16 @@ class HostNames:
         own = folded(node)
         dotted = {own, *(name for name in known.names if not is_address(name))}
         longer = {parent for name in dotted for parent in parents(name)}
-        for index, keys in ((self._exact, {own}), (self._other, known.names), (self._longer, longer)):
+        serials = {serial for name in dotted if (serial := _serial(name)) is not None}
+        for index, keys in (
+            (self._exact, {own}),
+            (self._other, known.names),
+            (self._longer, longer),
+            (self._serials, serials),
+        ):
             for key in keys:
                 (index.add if enter else index.discard)(key, node)
-        return {own, *known.names, *longer}
+        return {own, *known.names, *longer, *serials}
 
     def _agrees(self, node: str, key: str) -> bool:
         """Whether a name may be this node's, as far as its own full names tell: another domain is another host."""
@@ -214,3 +224,9 @@ class HostNames:
         for (since, names), (until, _) in pairwise((*known.spans, (gone, ()))):
             if name is None or name in names:
                 yield since, max(until, since), node
+
+
+def _serial(name: str) -> str | None:
+    """`9359fcab5f65` of `bm-9359fcab5f65.example`; None for a name that ends with a short count, as most do."""
+    before, _, last = name.partition(".")[0].rpartition("-")
+    return last if before and len(last) >= 6 and any(map(str.isdigit, last)) else None

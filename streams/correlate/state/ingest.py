@@ -9,9 +9,9 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import is_order, placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
-from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node
+from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node, speaker
 from streams.correlate.state.evictions import of_node
-from streams.correlate.state.fact_rows import FactRows
+from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched, orders_of
 from streams.correlate.state.pod_jobs import stand_in
@@ -27,7 +27,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import PodRef
-from streams.model.facts import Fact, LinkFact, NodeFact
+from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 
@@ -65,6 +65,9 @@ class Ingest:
     def signal(self, signal: Signal, touched: Touched) -> None:
         """Keep one signal, and note what has to be re-evaluated because of it."""
         if (seen := sighting(signal)) is not None:
+            if (spoke := speaker(seen)) is not None and _tells_its_place(seen):
+                touched |= self._facts.speaks(*spoke, seen.at)
+                self._rename(self._topology.name_placed(spoke[0]), touched)
             seen = self._of_switch(self._topology.names.named(seen))
             self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
 
@@ -76,6 +79,8 @@ class Ingest:
             self._rename(self._topology.hosts.put(name, self._state.nodes.get(name)), touched)
         if fact is not None and kind in ("link", "node"):
             self._name_switches(fact, touched)
+        if isinstance(fact, PodFact) and (ended := exit_of(fact)) is not None:
+            self._in_pod(PodRef(fact.namespace, fact.name), ended, touched)
         return touched
 
     def _of_switch(self, seen: Sighting) -> Sighting:
@@ -162,6 +167,9 @@ class Ingest:
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
             if (lost := job_lost(seen)) is not None:
+                # It stood there, too, also where it began before the controller's log.
+                touched |= self._facts.speaks(lost, entity.node, None, seen.at)
+                self._rename(self._topology.name_placed(lost), touched)
                 touched |= self._facts.allocation(lost, seen)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
@@ -291,6 +299,10 @@ class Ingest:
         # After they are gone from here: a pod's sighting comes back to the same row, under its node's other name.
         for new in moved.values():
             self._keep(new, touched)
+
+
+def _tells_its_place(seen: Sighting) -> bool:
+    return seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
 
 
 def _cable(seen: Sighting) -> LinkFact:

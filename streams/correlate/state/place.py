@@ -48,6 +48,8 @@ class GroupKind(StrEnum):
     NVLINK = "nvlink"
     STORAGE = "storage"
     """All storage: any node may mount any of it."""
+    SOFTWARE = "gpu-software"
+    """A version of GPU software, or how it is broken."""
     NODES = "nodes"
     """The cluster itself: nodes that are NotReady together."""
 

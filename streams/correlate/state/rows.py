@@ -118,11 +118,26 @@ class JobRow:
     """What such a job was given on each of its nodes, where that is told."""
     steps: tuple[tuple[str, datetime], ...] | None = None
     """Nodes whose own daemons said that they were done with such a job, and when they said so first."""
+    speakers: tuple[tuple[str, datetime, int | None], ...] | None = None
+    """Nodes where processes of such a job spoke, and when they did first; with a rank those that only shipped its line."""
 
     @property
     def was_placed(self) -> bool:
         """Whether nodes of such a job are known."""
-        return any(nodes for _, nodes in self.allocations or ()) or len(self.steps or ()) > 1
+        told = dict(self.steps or ()) | dict(self.spoken_on)
+        return any(nodes for _, nodes in self.allocations or ()) or len(told) > 1
+
+    @property
+    def spoken_on(self) -> tuple[tuple[str, datetime], ...]:
+        """Where its processes spoke, as they say themselves; else the hosts that ship what they print, one rank's lines each.
+
+        Where all hosts read one file they ship the same rank's line first, and nobody knows where that rank is.
+        """
+        told = self.speakers or ()
+        if own := tuple((node, at) for node, at, rank in told if rank is None):
+            return own
+        alike = len({rank for _, _, rank in told}) < len(told)
+        return () if alike or self.steps or len(told) < 2 else tuple((node, at) for node, at, _ in told)
 
     @property
     def stops(self) -> tuple[datetime, ...]:

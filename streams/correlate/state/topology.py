@@ -198,6 +198,15 @@ class Topology:
         """Whether an inventory lists nodes."""
         return self._listed > 0
 
+    def is_no_node(self, host: str) -> bool:
+        """Whether a host that no object lists is known to be none of the cluster's nodes.
+
+        Without an inventory metrics of GPUs and Slurm's jobs tell of the nodes.
+        """
+        if self.has_listed or not self.gpu_hosts:
+            return self.has_listed and not self.placements.nodes_of_slurm
+        return short(host) not in self.gpu_hosts and not self.placements.is_of_slurm(host)
+
     def nodes_known(self) -> int:
         """How many nodes there are, as far as the inventory tells; without one, those with GPUs or that Slurm gave to jobs."""
         listed = self._listed

@@ -152,3 +152,13 @@ def test_a_beginning_that_thousands_of_nodes_share_is_nobodys_and_names_a_few() 
     assert known.find("gpu", at(0)).node is None
     assert len(known.find("gpu", at(0)).candidates) == 64
     assert known.find("gpu.rack-7", at(0)).node == "gpu.rack-7.row-1"
+
+
+def test_a_controller_is_found_by_the_number_of_its_machine_where_only_one_node_ends_with_it() -> None:
+    names = HostNames()
+    for node in ("bm-9359fcab5f65", "bm-47c8ac93fe06", "gpu-07", "x-77aa11bb22", "y-77aa11bb22"):
+        names.put(node, NodeRow(fact=node_fact(node)))
+    assert names.find("bmc-9359fcab5f65", at(0)).node == "bm-9359fcab5f65"
+    assert names.find("9359fcab5f65", at(0)).node is None, "no controller"
+    assert names.find("bmc-77aa11bb22", at(0)).node is None, "of two nodes"
+    assert names.find("bmc-rack-07", at(0)).node is None, "a count is no number of a machine"

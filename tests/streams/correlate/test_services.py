@@ -155,12 +155,13 @@ def test_a_job_that_was_told_alone_becomes_a_victim_of_what_others_suffer_too() 
     assert {j.name for j in world.only().jobs} == BOTH
 
 
-def test_a_job_whose_pods_cannot_be_created_is_told_also_alone() -> None:
+def test_a_webhook_that_cannot_be_called_is_the_root_also_for_one_job() -> None:
     world = World(facts())
     for signal in refused("qwen-2", 0):
         world.see(signal)
     world.pass_to(500, step=5)
-    assert world.only().root.key == "job/JobSet/train/qwen-2"
+    assert world.only().root.key == "part/webhook/pod-defaults"
+    assert {j.name for j in world.only().jobs} == {"qwen-2"}
 
 
 @pytest.mark.parametrize("child", [False, True])
@@ -170,7 +171,7 @@ def test_what_is_told_of_an_object_counts_for_its_job_also_when_that_is_known_la
         world.see(signal)
     world.tell(of("qwen"))
     world.pass_to(500, step=5)
-    assert world.only().root.key == "job/JobSet/train/qwen"
+    assert {j.name for j in world.only().jobs} == {"qwen"}
 
 
 def test_hardware_under_one_of_the_jobs_stays_its_own_incident() -> None:
