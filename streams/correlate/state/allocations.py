@@ -130,6 +130,11 @@ def with_speaker(row: JobRow, node: str, rank: int | None, at: datetime) -> JobR
     """The row with a node on which one of the job's processes speaks; the same where that says nothing new."""
     if any(node in nodes and since <= at for since, nodes in row.allocations or ()):
         return row
+    if any(
+        name == node and (own is None) is (rank is None) and (since, own or 0) <= (at, rank or 0)
+        for name, since, own in row.speakers or ()
+    ):
+        return row
     known = {(name, own is None): (since, own) for name, since, own in row.speakers or ()}
     key, new = (node, rank is None), (at, rank)
     if key not in known and len(known) >= MAX_NODES:

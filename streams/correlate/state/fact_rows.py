@@ -199,14 +199,14 @@ class FactRows:
         after = with_statement(before, seen)
         return self._allocated(job, before, after) if after is not before else Touched()
 
-    def speaks(self, job: JobRef, node: str, rank: int | None, at: datetime) -> Touched:
-        """Keep that a process of a job speaks on a node, where Slurm has not said that it runs there."""
+    def speaks(self, job: JobRef, node: str, rank: int | None, at: datetime) -> Touched | None:
+        """Keep that a process of a job speaks on a node, where Slurm has not said that it runs there; None where that is old."""
         before = self._state.jobs.get(job.key)
         if before is None and len(self._state.jobs) >= MAX_JOBS // 2:
-            return Touched()
+            return None
         before = before or JobRow()
         after = with_speaker(before, node, rank, at)
-        return self._allocated(job, before, after) if after is not before else Touched()
+        return self._allocated(job, before, after) if after is not before else None
 
     def forget_allocations(self, job: JobRef, cut: datetime, now: datetime) -> Touched:
         """Forget where a job without an object stood before `cut`."""
@@ -371,6 +371,9 @@ def readiness(fact: NodeFact) -> Sighting:
 
 
 _KILLED = frozenset({134, 137, 143})
+_NEWS = timedelta(minutes=10)
+"""How long after it a bad end is told at most. What a first list or a long outage of the API server brings is old: pods keep the
+last exit of a container for as long as they live, and whatever it was, the job went on or its owner knows."""
 
 
 def exit_of(pod: PodFact) -> Sighting | None:
@@ -387,6 +390,8 @@ def exit_of(pod: PodFact) -> Sighting | None:
     ):
         return None
     if pod.removed_at is not None and pod.removed_at <= pod.exited_at + API_TIME_STEP:
+        return None
+    if pod.observed_at - pod.exited_at > _NEWS:
         return None
     return Sighting(
         digest("exit", pod.namespace, pod.name, pod.uid, pod.exited_at.isoformat(), pod.exit_code, size=12),

@@ -26,7 +26,7 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.model.entity import PodRef
+from streams.model.entity import JobRef, PodRef
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
@@ -66,8 +66,7 @@ class Ingest:
         """Keep one signal, and note what has to be re-evaluated because of it."""
         if (seen := sighting(signal)) is not None:
             if (spoke := speaker(seen)) is not None and _tells_its_place(seen):
-                touched |= self._facts.speaks(*spoke, seen.at)
-                self._rename(self._topology.name_placed(spoke[0]), touched)
+                self._speaks(*spoke, seen.at, touched)
             seen = self._of_switch(self._topology.names.named(seen))
             self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
 
@@ -168,9 +167,14 @@ class Ingest:
             self._on_node(entity.node, seen, touched)
             if (lost := job_lost(seen)) is not None:
                 # It stood there, too, also where it began before the controller's log.
-                touched |= self._facts.speaks(lost, entity.node, None, seen.at)
-                self._rename(self._topology.name_placed(lost), touched)
+                self._speaks(lost, entity.node, None, seen.at, touched)
                 touched |= self._facts.allocation(lost, seen)
+
+    def _speaks(self, job: JobRef, node: str, rank: int | None, at: datetime, touched: Touched) -> None:
+        """Keep where a process of a job of Slurm speaks. Most lines say nothing new of that: every rank of a hang does."""
+        if (placed := self._facts.speaks(job, node, rank, at)) is not None:
+            touched |= placed
+            self._rename(self._topology.name_placed(job), touched)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("node", node, self._state.nodes):

@@ -65,3 +65,8 @@ def test_it_goes_to_the_fault_under_it() -> None:
     (incident,) = told(exited(1, 30), xid("n2", 79, 0))
     assert incident.root.node == "n2"
     assert [job.name for job in incident.jobs] == ["llama"]
+
+
+def test_what_pods_still_tell_of_long_ago_is_no_news() -> None:
+    tries = [replace(pod, observed_at=at(2500)) for i in (1, 2, 3) for pod in exited(i, 600 * i)]
+    assert not told(tries, until=12_000)
