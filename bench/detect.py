@@ -12,8 +12,13 @@ Figures, medians of the rounds:
   `lines_5p_per_s`               the detector where 5 % of the lines are reports, each about another place
   `ratio_5p_to_getmany`          the same over `getmany` on the same topic
   `ratio_5p_repeats_to_getmany`  the same where 64 places repeat themselves; not with --quick
+  `us_per_line`, `us_per_signal` CPU time of an ordinary line, and of a line that is a report beyond that, each about another
+                                 place: what one core reads of any mixture follows from the two
+  `x_two_processes`              two detectors, each with 5 % reports in a topic of its own, over one beside them: 2 where the
+                                 cores are free; a broker and two detectors share this machine's
   `x_faust`, `x_quix`            the detector's rate at 0.1 % over the agent's and the app's
-  `dcgm_samples_per_s`           the detector, one sample a record as prometheus-kafka-adapter writes it
+  `dcgm_samples_per_s`           the detector, one sample a record as prometheus-kafka-adapter writes it; `us_per_sample`
+                                 its CPU time
   `rss_mb`, `rss_lines`          its resident memory after that many lines; 10 million, with --quick fewer
   `start_s`                      from starting `faultline run detector` to its first record in `signals`
 """
@@ -48,8 +53,8 @@ ROUNDS = 3
 MIXES = {"0p1": (0.001, 10**6), "5p": (0.05, 10**6), "5p_repeats": (0.05, 64)}
 """Share of the lines that are reports, and of how many places they are."""
 
-PARTS = (*MIXES, "dcgm", "faust", "quix", "memory")
-NOT_QUICK = {"5p_repeats", "memory"}
+PARTS = (*MIXES, "dcgm", "two", "faust", "quix", "memory")
+NOT_QUICK = {"5p_repeats", "two", "memory"}
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ class Sizes:
     memory: int = 0
 
 
-FULL = Sizes(lines=1_500_000, samples=200_000, faust=60_000, quix=300_000, memory=10_000_000)
-QUICK = Sizes(lines=300_000, samples=40_000, faust=6_000, quix=30_000)
+FULL = Sizes(lines=1_500_000, samples=400_000, faust=60_000, quix=300_000, memory=10_000_000)
+QUICK = Sizes(lines=800_000, samples=100_000, faust=6_000, quix=30_000)
 
 Step = Callable[[], Awaitable[None]]
 
@@ -89,6 +94,14 @@ class Rounds:
         pairs = list(zip(self._values[above], self._values[below], strict=False))
         return middle(a / b for a, b in pairs) if pairs else None
 
+    def costs(self) -> dict[str, Figure]:
+        """CPU time in µs of an ordinary line and of a report beyond that, from the two mixtures; None when one is missing."""
+        few, many = self.of("0p1_cpu_us"), self.of("5p_cpu_us")
+        if few is None or many is None:
+            return {"us_per_line": None, "us_per_signal": None}
+        a_signal = (many - few) / (MIXES["5p"][0] - MIXES["0p1"][0])
+        return {"us_per_line": few - MIXES["0p1"][0] * a_signal, "us_per_signal": a_signal}
+
 
 class Bench:
     """Who reads what on one broker."""
@@ -112,6 +125,12 @@ class Bench:
             values = chatter.samples(SEED, sizes.samples, begin=self._now - timedelta(hours=12))
             settings = await self._written(part, RAW_METRICS, values)
             return lambda: self._samples(settings)
+        if part == "two":
+            both = [
+                await self._written(name, RAW_NODE_LOGS, self._lines("5p", sizes.lines))
+                for name in ("left", "right")
+            ]
+            return lambda: self._side_by_side(*both)
         if part == "memory":
             values = chain.from_iterable(repeat(list(self._lines("0p1", 500_000)), sizes.memory // 500_000))
             settings = await self._written(part, RAW_NODE_LOGS, values)
@@ -145,12 +164,23 @@ class Bench:
             f"{done.signals} signals, {done.cpu_us:.2f} µs of CPU a record, {done.peak_rss_mb:.0f} MB at most"
         )
         self.rounds.add(f"{part}_per_s", done.per_s, remark)
+        self.rounds.add(f"{part}_cpu_us", done.cpu_us)
         self.rounds.add(f"{part}_rss_mb", done.rss_mb)
         self.rounds.add("start_s", done.start_s)
 
     async def _samples(self, settings: KafkaSettings) -> None:
         done = await detector_process.one_pass(settings, RAW_METRICS, self._sizes.samples)
         self.rounds.add("dcgm_per_s", done.per_s, f"{done.signals} signals")
+        self.rounds.add("dcgm_cpu_us", done.cpu_us)
+
+    async def _side_by_side(self, left: KafkaSettings, right: KafkaSettings) -> None:
+        records = self._sizes.lines
+        alone = await detector_process.one_pass(left, RAW_NODE_LOGS, records)
+        both = await asyncio.gather(
+            *(detector_process.one_pass(settings, RAW_NODE_LOGS, records) for settings in (left, right))
+        )
+        remark = f"{alone.cpu_us:.2f} µs of CPU a record alone, {both[0].cpu_us:.2f} and {both[1].cpu_us:.2f} beside"
+        self.rounds.add("x_two", sum(one.per_s for one in both) / alone.per_s, remark)
 
     async def _memory(self, settings: KafkaSettings) -> None:
         if self.rounds.of("rss_mb") is None:
@@ -219,9 +249,12 @@ async def measure(bootstrap: str, sizes: Sizes, parts: Iterable[str]) -> dict[st
         "lines_5p_per_s": rounds.of("5p_per_s"),
         "ratio_5p_to_getmany": rounds.ratio("5p_per_s", "getmany_5p_per_s"),
         "ratio_5p_repeats_to_getmany": rounds.ratio("5p_repeats_per_s", "getmany_5p_repeats_per_s"),
+        **rounds.costs(),
+        "x_two_processes": rounds.of("x_two"),
         "x_faust": rounds.ratio("0p1_per_s", "faust_per_s"),
         "x_quix": rounds.ratio("0p1_per_s", "quix_per_s"),
         "dcgm_samples_per_s": rounds.of("dcgm_per_s"),
+        "us_per_sample": rounds.of("dcgm_cpu_us"),
         "rss_mb": rounds.of("rss_mb") or rounds.of("0p1_rss_mb"),
         "rss_lines": bench.rss_lines,
         "start_s": rounds.of("start_s"),
@@ -231,7 +264,7 @@ async def measure(bootstrap: str, sizes: Sizes, parts: Iterable[str]) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="How fast the detector reads.")
-    parser.add_argument("--quick", action="store_true", help="smaller passes, under 50 s on two cores")
+    parser.add_argument("--quick", action="store_true", help="smaller passes, about two minutes on two cores")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, for profiling")
     options = parser.parse_args()
     parts = [part for part in PARTS if part in (options.only or PARTS)]
