@@ -1,4 +1,4 @@
-"""The records of one poll: the signals found, what became of each record, and what to write.
+"""The records of one delivery: the signals found, what became of each record, and what to write.
 
 Every record ends in exactly one of three ways: it gave signals, it is ignored, or it is a dead letter (which may have given
 signals from its readable part).
@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
+from aiokafka import TopicPartition
+
 from streams.detect.deduplication import RollUp
 from streams.detect.detector import Detected, Detector
 from streams.kafka.dead_letters import dead_letter
@@ -19,6 +21,11 @@ from streams.model.record import RawRecord
 from streams.model.signal import MAX_BATCH, Signal, SignalBatch
 
 STAGE = "detector"
+
+MAX_RECORDS = 100_000
+MAX_SIGNALS = 4 * MAX_BATCH
+MAX_LETTER_BYTES = 4 * 1024 * 1024
+"""What one delivery gathers, and a poll more: it lies in memory, and is read again after a crash."""
 
 
 @dataclass(slots=True)
@@ -56,11 +63,26 @@ class OutgoingSignals:
 
 @dataclass(slots=True)
 class Batch:
-    """What the records of one poll gave."""
+    """What records gave. `places` are the partitions they are from."""
 
     signals: list[Signal] = field(default_factory=list)
     letters: list[OutgoingSignals] = field(default_factory=list)
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
+    places: set[TopicPartition] = field(default_factory=set)
+    letter_bytes: int = 0
+
+    def __bool__(self) -> bool:
+        """True when there is anything to write, commit or count."""
+        return bool(self.places or self.signals)
+
+    @property
+    def full(self) -> bool:
+        """True when no more should be gathered before this is delivered."""
+        return (
+            len(self.signals) >= MAX_SIGNALS
+            or self.letter_bytes >= MAX_LETTER_BYTES
+            or sum(counts.records for counts in self.counts.values()) >= MAX_RECORDS
+        )
 
     def add_unread(self, topic: str, count: int) -> None:
         """Count records the prefilter dropped."""
@@ -77,6 +99,7 @@ class Batch:
             counts.dead_letters += 1
             key, value, headers = dead_letter(record, stage=STAGE, reasons=detected.dead)
             self.letters.append(OutgoingSignals(DEAD_LETTERS, key, value, headers=headers))
+            self.letter_bytes += len(value)
         elif detected.signals or detected.repeats:
             counts.signalling += 1
         else:

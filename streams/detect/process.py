@@ -1,8 +1,8 @@
 """The detector process: raw topics in, `signals` and `dead-letters` out, at least once and in step with its commits.
 
-Per poll: prefilter the batch, read what is left, write everything found in parallel, wait for every acknowledgement, then
-commit exactly the offsets of that batch; meanwhile the next batch is read, and delivered after it. A crash repeats at most what
-was not committed, and a repeated signal has the same id.
+Per poll: prefilter the records and read what is left. Per delivery: write everything found in parallel, wait for every
+acknowledgement, then commit exactly the offsets of what was read; what is read meanwhile is gathered, and delivered after it
+(`streams/detect/delivery.py`). A crash repeats at most what was not committed, and a repeated signal has the same id.
 
 What rules remember between records (a gauge's last value, a counter's, the first of three lines, how often a line was repeated)
 is saved to `detector-state` every few seconds, and found again through the offset commit (`streams/detect/partition_state.py`):
@@ -24,8 +24,9 @@ from aiokafka.errors import KafkaError
 
 from streams.config.settings import DetectorSettings, KafkaSettings
 from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
+from streams.detect.delivery import Delivery
 from streams.detect.detector import Detector
-from streams.detect.partition_state import PROCESS, CommitOffsets, DetectorPartition, DetectorPartitions
+from streams.detect.partition_state import PROCESS, DetectorPartition, DetectorPartitions
 from streams.kafka import clients
 from streams.kafka.prefetch import Ahead
 from streams.kafka.topics import RAW
@@ -81,9 +82,9 @@ class DetectorProcess:
         self._partitions = DetectorPartitions(
             kafka_settings, self._names, snapshot_s=settings.snapshot_s, clock=clock, at=at
         )
-        self._partitions.delivered = self._wait
+        self._delivery = Delivery(self._deliver)
+        self._partitions.delivered = self._delivery.wait
         self._current: asyncio.Task[None] | None = None
-        self._delivery: asyncio.Task[None] | None = None
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
 
     async def run(self) -> None:
@@ -101,7 +102,7 @@ class DetectorProcess:
             await clients.started(producer, self._kafka)
             await clients.started(consumer, self._kafka)
             _collect_seldom()
-            await self._read(consumer, producer)
+            await self._read(consumer)
         except KafkaError as error:
             raise Unreachable(f"Kafka at {self._kafka.bootstrap}: {error!r}") from error
         finally:
@@ -119,14 +120,14 @@ class DetectorProcess:
                 if self._current is not None:
                     await self._current
                 async with self._partitions.lock:
-                    await self._delivered()
+                    await self._delivery.done()
                     await self._partitions.save_all()
         except TimeoutError:
             self._log.warning("shutdown timed out before every partition was saved")
         except KafkaError as error:
             self._log.warning("shutdown within a batch, which will be read again", error=repr(error))
 
-    async def _read(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
+    async def _read(self, consumer: AIOKafkaConsumer) -> None:
         async def poll() -> tuple[int, Polled]:
             polled = await consumer.getmany(
                 timeout_ms=self._settings.poll_ms, max_records=self._settings.batch_records
@@ -141,7 +142,7 @@ class DetectorProcess:
                 term, polled = await ahead.next()
                 self._pulse.ready()
                 # A cancelled process finishes this batch first: `_leave` waits for the task.
-                self._current = asyncio.create_task(self._process(polled, term, producer))
+                self._current = asyncio.create_task(self._process(polled, term))
                 await asyncio.shield(self._current)
                 self._current = None
                 if self._clock() - reported >= _REPORT_EVERY_S:
@@ -157,31 +158,28 @@ class DetectorProcess:
             )
             self._detector.set_partitions(self._partitions.counts())
 
-    async def _process(self, polled: Polled, term: int, producer: AIOKafkaProducer) -> None:
-        """Handle one batch, unless it was fetched before the last change of ownership: its new owner reads it from the commit."""
+    async def _process(self, polled: Polled, term: int) -> None:
+        """Handle one poll, unless it was fetched before the last change of ownership: its new owner reads it from the commit."""
         async with self._partitions.lock:
             if term == self._partitions.term and not self._partitions.restoring:
-                await self._handle(polled, producer)
+                await self._handle(polled)
                 if self._partitions.save_is_due or not polled:
-                    await self._delivered()
+                    await self._delivery.done()
                     await self._partitions.save_due()
 
-    async def _handle(self, polled: Polled, producer: AIOKafkaProducer) -> None:
-        """Read one batch while the one before is delivered, then deliver it. One delivery at a time, in order."""
-        batch = Batch()
+    async def _handle(self, polled: Polled) -> None:
+        """Read one poll while the ones before are delivered."""
         for partition, records in polled.items():
-            self._detect(self._partitions[partition], records, batch)
-            await asyncio.sleep(0)  # heartbeats go on while a big batch is read
+            self._detect(self._partitions[partition], records)
+            await asyncio.sleep(0)  # heartbeats go on while a big poll is read
         for held in self._partitions:
-            self._add_due(held, batch)
-        await self._delivered()
-        if polled or batch.signals:
-            # Taken now: by the time of the commit the next batch may have been read.
-            offsets = self._partitions.offsets_to_commit(polled)
-            self._delivery = asyncio.create_task(self._deliver(batch, offsets, producer))
+            self._add_due(held)
+        await self._delivery.go_on()
 
-    async def _deliver(self, batch: Batch, offsets: CommitOffsets, producer: AIOKafkaProducer) -> None:
-        await self._write(producer, batch.outgoing(self._kafka.cluster_partitions))
+    async def _deliver(self, batch: Batch) -> None:
+        # Taken with the batch: by the time of the commit more may have been read.
+        offsets = self._partitions.offsets_to_commit(batch.places)
+        await self._write(self._partitions.producer, batch.outgoing(self._kafka.cluster_partitions))
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
         await self._partitions.commit(offsets)
         for topic, counts in batch.counts.items():
@@ -191,19 +189,10 @@ class DetectorProcess:
             self._pulse.count("dead_letters", counts.dead_letters)
         self._at(crash_points.DETECTOR_AFTER_COMMIT)
 
-    async def _wait(self) -> None:
-        """Wait for the delivery in flight, whether or not it fails."""
-        if self._delivery is not None:
-            await asyncio.wait({self._delivery})
-
-    async def _delivered(self) -> None:
-        """Wait for the delivery in flight; raises what it raised, once."""
-        delivery, self._delivery = self._delivery, None
-        if delivery is not None:
-            await delivery
-
-    def _detect(self, held: DetectorPartition, records: Sequence[Any], batch: Batch) -> None:
+    def _detect(self, held: DetectorPartition, records: Sequence[Any]) -> None:
         """Read one partition's records. Replayed ones only update the state of rules."""
+        batch = self._delivery.gathered
+        batch.places.add(held.place)
         values = [record.value or b"" for record in records]
         live = len(records) if held.live else sum(record.offset >= held.live_from for record in records)
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
@@ -221,10 +210,11 @@ class DetectorProcess:
                 "discarded rule state of an incompatible release", source=held.source, **asdict(dropped)
             )
 
-    def _add_due(self, held: DetectorPartition, batch: Batch) -> None:
+    def _add_due(self, held: DetectorPartition) -> None:
         """Add counts whose window is over, and the signals of lines whose rest is overdue."""
         if not held.live:
             return
+        batch = self._delivery.gathered
         now_ms = held.now_ms(self._clock())
         at, place = from_millis(now_ms), (held.topic, held.place.partition)
         batch.add_counts(self._detector.flush_unfinished(*place, at, held.rollup))

@@ -300,6 +300,38 @@ async def test_partitions_move_to_a_second_detector_without_a_loss(settings: Kaf
         await eventually(none_missing, "every line has its signal")
 
 
+async def test_a_detector_that_ends_during_a_delivery_leaves_nothing_to_read_again(
+    settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, write = asyncio.Event(), DetectorProcess._write
+
+    async def write_late(self: DetectorProcess, *args: Any) -> None:
+        await may_write.wait()
+        await write(self, *args)
+
+    monkeypatch.setattr(DetectorProcess, "_write", write_late)
+    process = DetectorProcess(settings, DetectorSettings(batch_records=100, snapshot_s=3600), cluster="c1")
+    await produce(settings, range(1, 1001), chatter=0)
+    running = asyncio.create_task(process.run())
+
+    async def more_is_gathered() -> bool:
+        return bool(process._delivery.gathered)
+
+    await eventually(more_is_gathered, "more is read while the first is delivered")
+    running.cancel()
+    may_write.set()
+    await asyncio.gather(running, return_exceptions=True)
+    await produce(settings, range(1001, 1002), chatter=0)
+    async with detecting(settings) as process:
+
+        async def last_is_told() -> bool:
+            return 1001 in pids(await signals(settings))
+
+        await eventually(last_is_told, "the next goes on")
+    assert len(await signals(settings)) == 1001
+    assert process.counts[RAW_NODE_LOGS.name].read_again == 0
+
+
 async def send_pauses(settings: KafkaSettings, scrapes: dict[int, int]) -> None:
     """A pause counter's seconds, by the seconds at which it was scraped."""
     start = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
