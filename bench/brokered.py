@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,14 @@ def rate_per_s(done: Progress, total: int) -> float:
 
 
 class Rival:
-    """A compared program: started once, then told of one pass after the other in JSON lines, which it answers with figures."""
+    """A compared program: started once, then told of one pass after the other in JSON lines, which it answers with figures.
+
+    It runs in a folder of its own, gone at its end: Faust and Quix Streams leave their data where they run.
+    """
 
     def __init__(self, python: Path | str, module: str) -> None:
         self._command = (str(python), "-m", module)
+        self._folder = tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True)
         self._process: asyncio.subprocess.Process | None = None
 
     async def ask(self, **request: object) -> dict[str, Any]:
@@ -112,7 +117,11 @@ class Rival:
         """
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=ROOT, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+                *self._command,
+                cwd=self._folder.name,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -129,3 +138,4 @@ class Rival:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        self._folder.cleanup()
