@@ -27,7 +27,7 @@ from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
 from streams.detect.delivery import Delivery
 from streams.detect.detector import Detector
 from streams.detect.partition_state import PROCESS, DetectorPartition, DetectorPartitions
-from streams.kafka import clients
+from streams.kafka import clients, light_records
 from streams.kafka.prefetch import Ahead
 from streams.kafka.topics import RAW
 from streams.model import crash_points
@@ -101,6 +101,7 @@ class DetectorProcess:
         try:
             await clients.started(producer, self._kafka)
             await clients.started(consumer, self._kafka)
+            light_records.lighten(consumer)
             _collect_seldom()
             await self._read(consumer)
         except KafkaError as error:
@@ -198,7 +199,7 @@ class DetectorProcess:
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
         for index in self._detector.wanted(values, held.rule_state):
             held.changed = True
-            raw = _raw(held.topic, records[index])
+            raw = _raw(held.topic, held.place.partition, records[index])
             detected = read_safely(self._detector, raw, held.rollup)
             if raw.offset >= held.live_from:
                 batch.add(raw, detected)
@@ -266,12 +267,12 @@ def _collect_seldom() -> None:
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
 
 
-def _raw(topic: str, record: Any) -> RawRecord:
+def _raw(topic: str, partition: int, record: Any) -> RawRecord:
     # A record has the clock of its shipper's node. With one that is ahead, its signals would open no incident before their time.
     now = utc_now()
     return RawRecord(
         topic,
-        record.partition,
+        partition,
         record.offset,
         min(from_millis(record.timestamp), now) if record.timestamp > 0 else now,
         record.key,
