@@ -74,8 +74,8 @@ class LastReport:
     change: int
 
 
-Windows = OrderedDict[Key, Window]
-"""The windows of one kind and place, those sent longest ago first."""
+Windows = dict[Key, Window]
+"""The windows of one kind and place, those sent longest ago first. Most places have one, and there are many places."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class RollUp:
         place: Key = (finding.kind, entity.cluster, entity.switch or entity.node or entity.key)
         windows = self.places.get(place)
         if windows is None:
-            windows = self.places[place] = OrderedDict()
+            windows = self.places[place] = {}
         named = entity.key
         matter: Key = (*place[:2], named, *_values(attributes, rule.condition))
         condition = self.conditions.get(matter)
@@ -160,7 +160,7 @@ class RollUp:
 
     def put(self, place: Key, key: Key, window: Window) -> None:
         """Restore a window from a snapshot."""
-        self.places.setdefault(place, OrderedDict())[key] = window
+        self.places.setdefault(place, {})[key] = window
         self._size += 1
         if window.pending:
             self._pending[place, key] = window
@@ -196,8 +196,8 @@ class RollUp:
         # Between one and two windows after the last signal: a slow series goes on. A first repeat is sent as itself.
         self._pending.pop((place, key), None)
         signal = report.signal() if first else window.flush()
+        del windows[key]
         windows[key] = Window(at_ms, self.clock_ms, change)
-        windows.move_to_end(key)
         self.places.move_to_end(place)
         return [_marked(signal, key)]
 
