@@ -45,6 +45,8 @@ class OffBus:
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """At most one finding a line. Lines with an Xid are left to `Xid`."""
+        if line.text.startswith("NVRM: Xid (", line.start) and line.text.lower().count("nvrm") == 1:
+            return  # the commonest of them: nothing else is in it, which the patterns take long to find out
         first = _FIRST.search(line.text, line.start)
         if first is not None and reported(line, first.start(), by_kernel=True):
             pci = canonical_pci(first["pci"].rstrip(".:"))

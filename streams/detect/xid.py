@@ -2,11 +2,13 @@
 
 `NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 31, pid=1942, name=ray::IDLE, <message>`: the address may lack its prefix, be masked or
 missing, pid and name may be missing or `'<unknown>'`, names hold commas and colons, lines are cut anywhere, and two of them may
-be glued together. So: find the stable head, read what the parentheses hold, then the rest piece by piece.
+be glued together. So: find the stable head, read what the parentheses hold, then the rest piece by piece. The commonest form
+of the kernel's own line, which leaves nothing open, is read at once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -16,7 +18,7 @@ from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.gpu_names import named, pci_in
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.glued_lines import until_next
-from streams.detect.matching.log_patterns import MAX_HITS
+from streams.detect.matching.log_patterns import MAX_HITS, MAX_MESSAGE
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.xid_details import describe
 from streams.model.entity import Gpu
@@ -40,11 +42,19 @@ _PID = re2_patterns.compile(
     r"(?i)^\s{0,4}pid\s?=\s?(?:'?<unknown>'?|'?(?P<pid>\d{0,10})'?)(?:,\s{0,4}|\s{0,4}$)"
 )
 _NAME = re2_patterns.compile(r"(?i)^\s{0,4}name\s?=\s?")
-_MESSAGE_BEGINS = re2_patterns.compile(
-    r", {1,4}(?:pid\s?=|Ch(?:annel)?\b|channel\b|Graphics\b|MMU Fault|[Ii]ntr\b|Contained|Uncontained|GPU (?:has|recovery)|"
+_BEGINNINGS = (
+    r"(?:pid\s?=|Ch(?:annel)?\b|channel\b|Graphics\b|MMU Fault|[Ii]ntr\b|Contained|Uncontained|GPU (?:has|recovery)|"
     r"Row Remap|Dynamic Page|An uncorr|NVLink|Timeout|SEC_FAULT|Class Error|Error status|CTX|GSP|PMU|FECS|engine\b|errorString|"
     r"[A-Z][A-Z0-9_/]{2,40} {1,8}(?:Non-?)?[Ff]atal)"
 )
+_MESSAGE_BEGINS = re2_patterns.compile(", {1,4}" + _BEGINNINGS)
+_COMMONEST = re.compile(
+    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\): (?P<code>[1-9]\d{0,3}), "
+    rf"pid=(?P<pid>\d{{1,10}}), name=(?P<name>[\w./:-]{{1,64}}), (?={_BEGINNINGS})",
+    re.ASCII,
+)
+_MAY_GO_ON = ("xid", "nvrm", "nvidia-nvswitch", "#012", "\\n")
+"""What a second message in the line, or a message about another Xid, holds."""
 
 
 class Xid:
@@ -54,6 +64,9 @@ class Xid:
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The Xids of one line, in order."""
+        if (found := _commonest(line)) is not None:
+            yield self._at_once(line, found, stream)
+            return
         after: int | None = None
         for head in islice(_HEAD.finditer(line.text, line.start), MAX_HITS):
             if not reported(line, head.start(), by_kernel=True, after=after):
@@ -63,21 +76,20 @@ class Xid:
             if number:
                 yield self._finding(line, head, number, stream)
 
+    def _at_once(self, line: LogLine, found: re.Match[str], stream: Stream) -> Finding:
+        number = int(found["code"])
+        attributes: Attributes = {"xid": number, **xid_catalog.code(number).attributes}
+        attributes["pid"], attributes["process"] = int(found["pid"]), found["name"]
+        gpu = named(found["pci"], line, stream, attributes)
+        return _described(number, line.text[found.end() :], attributes, gpu, line.text)
+
     def _finding(self, line: LogLine, head: Any, number: int, stream: Stream) -> Finding:
         rest, end = until_next(line.text, max(head.start(), head.end() - 1))
-        row = xid_catalog.code(number)
-        attributes: Attributes = {"xid": number, **row.attributes}
+        attributes: Attributes = {"xid": number, **xid_catalog.code(number).attributes}
         message = _process(rest, attributes)
         gpu = self._gpu(_first(head, _WHERE), line, stream, attributes)
-        severity, state = describe(number, message, attributes, (row.severity, SignalState.FIRING))
-        return Finding(
-            SignalKind.GPU_XID,
-            severity,
-            attributes,
-            state,
-            gpu=gpu,
-            text=line.text[:end] if not line.start else line.text,
-        )
+        text = line.text[:end] if not line.start else line.text
+        return _described(number, message, attributes, gpu, text)
 
     def _gpu(self, where: str, line: LogLine, stream: Stream, attributes: Attributes) -> Gpu | None:
         if (pci := pci_in(where)) is None:
@@ -86,6 +98,25 @@ class Xid:
         if (instance := _INSTANCE.search(where)) is not None:
             mig = ":".join(part for part in instance.groups() if part is not None)
         return named(pci, line, stream, attributes, mig)
+
+
+def _commonest(line: LogLine) -> re.Match[str] | None:
+    """The line as one match, when there is nothing else to decide: the kernel's message from its beginning, whole and alone."""
+    text = line.text
+    if line.source != "kernel" or len(text) - line.start > MAX_MESSAGE:
+        return None
+    found = _COMMONEST.match(text, line.start)
+    if found is None:
+        return None
+    message = text[found.end() :].lower()
+    return None if any(sign in message for sign in _MAY_GO_ON) else found
+
+
+def _described(number: int, message: str, attributes: Attributes, gpu: Gpu | None, text: str) -> Finding:
+    severity, state = describe(
+        number, message, attributes, (xid_catalog.code(number).severity, SignalState.FIRING)
+    )
+    return Finding(SignalKind.GPU_XID, severity, attributes, state, gpu=gpu, text=text)
 
 
 def _first(head: Any, names: tuple[str, ...]) -> str:

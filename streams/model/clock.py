@@ -11,6 +11,9 @@ from streams.model.errors import BadInput
 Clock = Callable[[], datetime]
 """Returns the present as an aware UTC datetime."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
 MonotonicClock = Callable[[], float]
 """Seconds on a clock that never jumps and that keeps counting while the process is frozen."""
 
@@ -30,12 +33,12 @@ def boot_seconds() -> float:
 
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (milliseconds since the epoch) as an aware datetime."""
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+    return _EPOCH + millis * _MILLISECOND
 
 
 def to_millis(at: datetime) -> int:
     """An aware datetime as a Kafka timestamp, rounded down to the millisecond."""
-    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    return (at - _EPOCH) // _MILLISECOND
 
 
 def parse_rfc3339(text: str) -> datetime:

@@ -10,12 +10,14 @@ def digest(*parts: str | int | None, size: int = 16) -> str:
 
     `None` and the empty string differ too.
     """
-    pieces = [_NOTHING if part is None else _prefixed(str(part).encode()) for part in parts]
-    return hashlib.blake2b(b"".join(pieces), digest_size=size).hexdigest()
+    pieces = bytearray()
+    for part in parts:
+        if part is None:
+            pieces += _NOTHING
+        else:
+            raw = str(part).encode()
+            pieces += b"%d:%b" % (len(raw), raw)
+    return hashlib.blake2b(pieces, digest_size=size).hexdigest()
 
 
 _NOTHING = b"-:\xff"
-
-
-def _prefixed(raw: bytes) -> bytes:
-    return b"%d:%b" % (len(raw), raw)

@@ -192,8 +192,8 @@ def read_fields(message: str, patterns: Iterable[Pattern], integers: Collection[
         match = pattern.search(message)
         if match is None:
             continue
-        for name, value in match.groupdict().items():
-            if value is None or name in fields:
+        for name, value in match.named():
+            if name in fields:
                 continue
             if name not in integers:
                 fields[name] = value

@@ -17,6 +17,7 @@ import re2
 from streams.ingest import compression
 
 _JSON_ENDS = b"}] \t\r\n"
+_WORTH_A_LOOK = compression.BEGINNINGS | {b"{"}
 _OPTIONS = re2.Options()
 _OPTIONS.encoding = re2.Options.Encoding.LATIN1
 _OPTIONS.never_capture = True
@@ -51,14 +52,11 @@ class Prefilter:
         kept = {
             index
             for index, value in enumerate(values)
-            if (
-                value[-1] not in _JSON_ENDS
-                if value[:1] == b"{"
-                else value[:1] in compression.BEGINNINGS and compression.is_packed(value)
-            )
+            if (first := value[:1]) in _WORTH_A_LOOK
+            and (value[-1] not in _JSON_ENDS if first == b"{" else compression.is_packed(value))
         }
         joined = b"\n".join(values)
-        ends = list(accumulate(len(value) + 1 for value in values))
+        ends = list(accumulate(map((1).__add__, map(len, values))))
         position, length = 0, len(joined)
         while position < length:
             found: int = self._match(_ANYWHERE, joined, position, length)[0][0]

@@ -87,8 +87,10 @@ class Match:
 
     def group(self, group: int | str = 0) -> str | Any:
         """The text of the group."""
-        start, end = self.span(group)
+        start, end = self._spans[self._groups[group] if isinstance(group, str) else group]
         return None if start < 0 else self._text[start:end]
+
+    __getitem__ = group
 
     def groups(self) -> tuple[str | Any, ...]:
         """All groups in order."""
@@ -98,14 +100,18 @@ class Match:
         """All named groups."""
         return {name: self.group(number) for name, number in self._groups.items()}
 
-    def __getitem__(self, group: int | str) -> str | Any:
-        return self.group(group)
+    def named(self) -> Iterator[tuple[str, str]]:
+        """The named groups that matched, in order."""
+        for name, number in self._groups.items():
+            start, end = self._spans[number]
+            if start >= 0:
+                yield name, self._text[start:end]
 
 
 class Pattern:
     """A compiled pattern."""
 
-    __slots__ = ("_bytes_of", "_groups", "_literal", "_match", "pattern")
+    __slots__ = ("_any_case", "_groups", "_literal", "_match", "pattern")
 
     def __init__(self, pattern: str) -> None:
         try:
@@ -121,12 +127,12 @@ class Pattern:
         if any_case:  # bytes.lower() knows ASCII only
             literal = literal.lower() if literal.isascii() else ""
         self._literal = literal.encode("latin-1")
-        self._bytes_of = _lower_of if any_case else _bytes_of
+        self._any_case = any_case
 
     def search(self, text: str, pos: int = 0) -> Match | None:
         """The first match from `pos` on."""
-        raw = _bytes_of(text)
-        if self._literal not in self._bytes_of(text):
+        raw = _last[1] if _last[0] is text else _bytes_of(text)
+        if self._literal not in (_lower_of(text) if self._any_case else raw):
             return None
         spans = self._match(_UNANCHORED, raw, min(pos, len(raw)), len(raw))
         return Match(text, spans, self._groups) if spans[0][0] >= 0 else None
@@ -141,8 +147,8 @@ class Pattern:
 
     def finditer(self, text: str, pos: int = 0) -> Iterator[Match]:
         """All non-overlapping matches from `pos` on."""
-        raw = _bytes_of(text)
-        if self._literal not in self._bytes_of(text):
+        raw = _last[1] if _last[0] is text else _bytes_of(text)
+        if self._literal not in (_lower_of(text) if self._any_case else raw):
             return
         while pos <= len(raw):
             spans = self._match(_UNANCHORED, raw, pos, len(raw))
@@ -157,7 +163,7 @@ class Pattern:
         return [match.group() for match in self.finditer(text, pos)]
 
     def _first(self, anchor: Any, text: str, pos: int) -> Match | None:
-        raw = _bytes_of(text)
+        raw = _last[1] if _last[0] is text else _bytes_of(text)
         spans = self._match(anchor, raw, min(pos, len(raw)), len(raw))
         return Match(text, spans, self._groups) if spans[0][0] >= 0 else None
 
