@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from streams.detect.cables import Cables
@@ -99,6 +100,8 @@ class Detector:
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
         self._readers: dict[str, tuple[SampleFamily, ...]] = {}
         self._programs: dict[str, list[int]] = {}
+        self._names: dict[tuple[str, int], str] = {}
+        """What a partition's stream of lines is called."""
         self._spread: dict[str, int] = {}
         """How many partitions a topic has, as far as known."""
         self._lines = lines
@@ -191,13 +194,15 @@ class Detector:
         return self.observe((sample,), self._stream_of(record), record, rollup)
 
     def _stream_of(self, record: RawRecord) -> Stream:
-        topic, partition = record.topic, record.partition
-        state = self.rule_state(topic, partition)
+        topic, partition = place = record.topic, record.partition
         spread = self._spread.get(topic, 1)
         if partition >= spread:
             spread = self._spread[topic] = partition + 1
-        cluster = self._cluster_of(record)
-        return Stream(cluster, f"{topic}:{partition}", record.timestamp, state, 1 if record.key else spread)
+        lines = self._names.get(place)
+        if lines is None:
+            lines = self._names[place] = f"{topic}:{partition}"
+        cluster = self._cluster_of(record) if record.headers else self._cluster
+        return Stream(cluster, lines, record.timestamp, self._rule_states[place], 1 if record.key else spread)
 
     def set_partitions(self, counts: Mapping[str, int]) -> None:
         """How many partitions each topic has: a series without a key is spread over all of them."""
@@ -233,22 +238,23 @@ class Detector:
                 else:
                     repeats += 1
             ignored += silent
+        if ignored == len(observations) == 1:
+            return _IGNORED
         return Detected(tuple(signals), len(observations), ignored, repeats)
 
     def _findings(self, observation: Observation, stream: Stream) -> Iterable[Finding]:
+        if isinstance(observation, Sample):
+            readers = self._readers_of(observation.name)
+            if len(readers) == 1:
+                return readers[0].read(observation, stream)
+            return chain.from_iterable(family.read(observation, stream) for family in readers)
         if isinstance(observation, LogLine):
-            yield from self._of_line(observation, stream)
-        elif isinstance(observation, Sample):
-            for sample_family in self._readers_of(observation.name):
-                yield from sample_family.read(observation, stream)
-        elif isinstance(observation, KubeEvent):
-            for event_family in self._events:
-                yield from event_family.read(observation, stream)
-        elif isinstance(observation, Neighbour):
-            yield from self._cables.read(observation, stream)
-        else:
-            for alert_family in self._alerts:
-                yield from alert_family.read(observation, stream)
+            return self._of_line(observation, stream)
+        if isinstance(observation, KubeEvent):
+            return chain.from_iterable(family.read(observation, stream) for family in self._events)
+        if isinstance(observation, Neighbour):
+            return self._cables.read(observation, stream)
+        return chain.from_iterable(family.read(observation, stream) for family in self._alerts)
 
     def _of_line(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The findings of one line; the last resorts come last, and only where there is nothing else."""

@@ -16,6 +16,7 @@ import gc
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -197,9 +198,10 @@ class DetectorProcess:
         values = [record.value or b"" for record in records]
         live = len(records) if held.live else sum(record.offset >= held.live_from for record in records)
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
+        now = utc_now()
         for index in self._detector.wanted(values, held.rule_state):
             held.changed = True
-            raw = _raw(held.topic, held.place.partition, records[index])
+            raw = _raw(held.topic, held.place.partition, records[index], now)
             detected = read_safely(self._detector, raw, held.rollup)
             if raw.offset >= held.live_from:
                 batch.add(raw, detected)
@@ -267,9 +269,8 @@ def _collect_seldom() -> None:
     gc.set_threshold(_COLLECT_AFTER, 20, 50)
 
 
-def _raw(topic: str, partition: int, record: Any) -> RawRecord:
+def _raw(topic: str, partition: int, record: Any, now: datetime) -> RawRecord:
     # A record has the clock of its shipper's node. With one that is ahead, its signals would open no incident before their time.
-    now = utc_now()
     return RawRecord(
         topic,
         partition,

@@ -127,8 +127,12 @@ def at_ms(sample: Sample, stream: Stream) -> int:
     """When the sample was taken, milliseconds. A time in the future counts as now: it would make all later samples look late."""
     at = sample.at
     if at is None or at - stream.received_at > _AHEAD:
-        at = stream.received_at
-    return to_millis(at)
+        return to_millis(stream.received_at)
+    return _millis(at)
+
+
+_millis = lru_cache(1024)(to_millis)
+"""Cached: the thousands of samples of a scrape have one time, and several rules ask for it."""
 
 
 def gpu_of(sample: Sample) -> Gpu:
@@ -137,18 +141,24 @@ def gpu_of(sample: Sample) -> Gpu:
     dcgm-exporter writes `gpu`, `UUID` and `pci_bus_id`, in other versions `uuid` or `gpu_uuid`; Telegraf `index` and `uuid`;
     nvidia_gpu_exporter a `uuid` without its `GPU-`.
     """
+    return gpu_named(*names_of_gpu(sample))
+
+
+def names_of_gpu(sample: Sample) -> tuple[str, str, str, str]:
+    """Address, UUID, index and MIG instance as a sample's labels have them; empty where they have none."""
     get = sample.labels.get
-    index = get("gpu") or get("index") or ""
-    return _gpu(
+    return (
         get("pci_bus_id") or get("pci_bus") or "",
         get("UUID") or get("uuid") or get("gpu_uuid") or "",
-        int(index) if index.isdecimal() and len(index) < 4 else None,
-        get("GPU_I_ID") or None,
+        get("gpu") or get("index") or "",
+        get("GPU_I_ID") or "",
     )
 
 
 @lru_cache(65_536)
-def _gpu(address: str, uuid: str, index: int | None, mig: str | None) -> Gpu:
+def gpu_named(address: str, uuid: str, index: str, mig: str) -> Gpu:
+    """The GPU of these names."""
     if _BARE_UUID.search(uuid):
         uuid = f"GPU-{uuid}"
-    return Gpu(canonical_pci(address), uuid or None, index, mig)
+    number = int(index) if index.isdecimal() and len(index) < 4 else None
+    return Gpu(canonical_pci(address), uuid or None, number, mig or None)

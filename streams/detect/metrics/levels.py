@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, cast
 
 from streams.detect.finding import Finding, Stream
@@ -59,6 +60,13 @@ def is_blank(value: float) -> bool:
     )
 
 
+_PLACES: Mapping[str, Callable[[Sample, Stream], SamplePlace | None]] = {
+    "nic": nic_place,
+    "port": port_place,
+    "node": node_place,
+}
+
+
 class Rule(ABC):
     """Applies one row of the catalog. Keeps nothing of any sample: that is in the stream's `rule_state`."""
 
@@ -66,7 +74,8 @@ class Rule(ABC):
         self.row = row
         self._table = f"metrics.{row.id}"
         self._lowest, self._highest = row.valid
-        self._whole = row.entity == "gpu"
+        self._where = tuple(row.where.items())
+        self._place = _PLACES.get(row.entity) or partial(gpu_place, whole=row.entity == "gpu")
         # A rule with `below` is one with `above` on negated numbers.
         self._sign = -1 if row.above is None else 1
         limit = row.below if row.above is None else row.above
@@ -95,21 +104,13 @@ class Rule(ABC):
 
     def has_labels(self, sample: Sample) -> bool:
         """False when the sample lacks a label the row asks for."""
-        return all(sample.labels.get(name, "").lower() in wanted for name, wanted in self.row.where.items())
+        where = self._where
+        return not where or all(sample.labels.get(name, "").lower() in wanted for name, wanted in where)
 
     def place(self, sample: Sample, stream: Stream, named: Named) -> SamplePlace | None:
         """The part that the sample is about, None when it names none."""
-        row = self.row
-        place: SamplePlace | None
-        if row.entity == "nic":
-            place = nic_place(sample, stream)
-        elif row.entity == "port":
-            place = port_place(sample, stream)
-        elif row.entity == "node":
-            place = node_place(sample, stream)
-        else:
-            place = gpu_place(sample, stream, whole=self._whole)
-        return with_parts(place, sample.labels, row.parts, named) if place and (row.parts or named) else place
+        place, parts = self._place(sample, stream), self.row.parts
+        return with_parts(place, sample.labels, parts, named) if place and (parts or named) else place
 
     def past(self, measured: float) -> int:
         """PAST the threshold, BETWEEN it and `clear`, or WELL."""

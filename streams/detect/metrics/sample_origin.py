@@ -9,7 +9,7 @@ from zlib import crc32
 
 from streams.detect.finding import Stream
 from streams.detect.matching import re2_patterns
-from streams.detect.metrics.dcgm_gauges import gpu_of
+from streams.detect.metrics.dcgm_gauges import gpu_named, names_of_gpu
 from streams.detect.metrics.rule_rows import Named
 from streams.detect.rule_state import Key
 from streams.model.entity import Gpu
@@ -39,7 +39,14 @@ class SamplePlace:
 
 
 @lru_cache(_CACHED)
-def _of_gpu(cluster: str, node: str, gpu: Gpu) -> SamplePlace:
+def _of_gpu(
+    cluster: str, node: str, whole: bool, address: str, uuid: str, index: str, mig: str
+) -> SamplePlace | None:
+    gpu = gpu_named(address, uuid, index, mig)
+    if gpu.pci is None and gpu.uuid is None and gpu.index is None:
+        return None
+    if whole and gpu.mig:
+        gpu = Gpu(gpu.pci, gpu.uuid, gpu.index)
     named: dict[str, Attribute | None] = {"pci": gpu.pci, "uuid": gpu.uuid}
     name = gpu.uuid or (gpu.pci if gpu.pci else f"index-{gpu.index}")
     key = (cluster, node, name, gpu.mig) if gpu.mig else (cluster, node, name)
@@ -48,12 +55,9 @@ def _of_gpu(cluster: str, node: str, gpu: Gpu) -> SamplePlace:
 
 def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> SamplePlace | None:
     """The GPU, or with `whole` False its MIG instance; None without a GPU in the labels, as in sums and averages."""
-    gpu = gpu_of(sample)
-    if gpu.pci is None and gpu.uuid is None and gpu.index is None:
-        return None
-    if whole and gpu.mig:
-        gpu = Gpu(gpu.pci, gpu.uuid, gpu.index)
-    return _of_gpu(stream.cluster, sample.node or stream.lines, gpu)
+    names = names_of_gpu(sample)
+    # A GPU without MIG is the same either way, and shares its key.
+    return _of_gpu(stream.cluster, sample.node or stream.lines, whole and names[-1] != "", *names)
 
 
 def nic_place(sample: Sample, stream: Stream) -> SamplePlace | None:
@@ -96,7 +100,12 @@ def with_parts(
 
 def exporter_of(labels: Mapping[str, str], metric: str = "") -> int:
     """A number for the exporter of a sample, or for one metric of it; the same in every process."""
-    number = _number(labels.get("instance", ""), labels.get("job", ""), labels.get("url", ""))
+    return _exporter(labels.get("instance", ""), labels.get("job", ""), labels.get("url", ""), metric)
+
+
+@lru_cache(_CACHED)
+def _exporter(instance: str, job: str, url: str, metric: str) -> int:
+    number = _number(instance, job, url)
     return crc32(metric.encode("utf-8", "replace"), number) if metric else number
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from streams.ingest.fields import NAMES
 
@@ -16,16 +17,27 @@ MAX_LABEL = 512
 
 def node_of(labels: dict[str, str]) -> str | None:
     """The node in a sample's labels, without a port; None when they name none."""
-    for label in NAMES.node_labels:
-        if value := labels.get(label):
+    for label in _in_order(_OF_NODES.intersection(labels)):
+        if value := labels[label]:
             return without_port(value)
     return None
 
 
+_OF_NODES = frozenset(NAMES.node_labels)
+
+
+@cache
+def _in_order(labels: frozenset[str]) -> tuple[str, ...]:
+    """Labels that name nodes, the one to trust most first. Exporters have a few combinations of them."""
+    return tuple(label for label in NAMES.node_labels if label in labels)
+
+
 def without_port(address: str) -> str:
     """The host of `host:port`; an IPv6 address stays as it is."""
-    host, colon, port = address.rpartition(":")
-    return host if colon and port.isdigit() and ":" not in host else address
+    if ":" not in address:
+        return address
+    host, _, port = address.rpartition(":")
+    return host if port.isdigit() and ":" not in host else address
 
 
 def bounded(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -21,6 +21,7 @@ _BEGINNINGS = (b'{"labels":{', b'{"timestamp":"')
 _KEYS = {"labels", "name", "timestamp", "value"}
 _UNION = frozenset({"string", "double", "float", "long", "int", "map"})
 _USUAL_BYTES = 4096
+_ONLY_TEXT = frozenset({str})
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
@@ -78,7 +79,7 @@ def _sample(record: JsonObject, node: str | None, *, usual: bool) -> Sample | No
     if number is None:
         return None
     labels = record["labels"]
-    if not usual or not all(type(text) is str for text in labels.values()):
+    if not usual or not _ONLY_TEXT.issuperset(map(type, labels.values())):
         labels = bounded((name, text) for name, text in labels.items() if isinstance(text, str))
     at = record.get("timestamp")
     at = _at(at) if isinstance(at, str) else timestamps.any_form(at)
