@@ -42,6 +42,7 @@ from streams.kafka.topics import INVENTORY, SIGNALS, TICKS, partition_of
 from streams.model import crash_points
 from streams.model.clock import Clock, parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
+from streams.model.garbage import collect_seldom, include_again
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
@@ -104,6 +105,7 @@ class Correlator:
         try:
             await self._output.start()
             await self._changelog.start()
+            collect_seldom()
             self._app.finalize()
             self._ownership.lose()  # again: reading all state back is no part of joining, which has a time limit
             await self._app.start()
@@ -248,6 +250,7 @@ class Correlator:
         if term != self._ownership.term:
             return None
         self._engines[cluster] = engine
+        collect_seldom()
         return engine
 
     async def _store(self, parts: Sequence[Records], number: int, term: int) -> None:
@@ -284,6 +287,7 @@ class Correlator:
         self._batches.clear()
         self._engines.clear()
         self._clusters.clear()
+        include_again()
 
     async def _take_ownership(self, *_: Any, **__: Any) -> None:
         """Read the state on to its end. Only then does Faust go on, and hand records out."""

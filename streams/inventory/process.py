@@ -27,6 +27,7 @@ from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.facts import FactRecord, LinkFact
+from streams.model.garbage import collect_seldom
 from streams.model.pulse import Pulse
 from streams.model.record import Neighbour
 from streams.model.watch import KindListed, Watches, WatchEvent
@@ -104,6 +105,7 @@ class InventoryProcess:
         self._inventory.adopt(published)
         log.info("adopted the facts published earlier", cluster=self._cluster, facts=len(published))
         producer = await clients.started(clients.producer(self._settings), self._settings)
+        collect_seldom()
         tasks = {
             asyncio.create_task(self._watches.run(self._events.put), name="watches"),
             asyncio.create_task(self._publish(producer), name="publish"),
@@ -161,6 +163,7 @@ class InventoryProcess:
         if self._unlisted:
             log.warning("publishing without the kinds that could not be listed", kinds=sorted(self._unlisted))
         log.info("inventory complete", cluster=self._cluster, facts=len(self._inventory.facts))
+        collect_seldom()
         return changes
 
     async def _send(self, producer: AIOKafkaProducer, changes: list[FactChange]) -> None:

@@ -26,6 +26,7 @@ from streams.kafka import clients
 from streams.kafka.fenced_store import DocumentType, FencedStore
 from streams.kafka.topics import Topic
 from streams.model.errors import FaultlineError, Fenced, Unreachable
+from streams.model.garbage import collect_seldom, include_again
 
 D = TypeVar("D")
 
@@ -156,6 +157,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         clients.subscribe(consumer, sorted(self._topics), self)
         self._consumer = consumer
         await clients.started(consumer, self._settings)
+        collect_seldom()
 
     async def _acquire(self, consumer: AIOKafkaConsumer) -> None:
         while self._assigned:
@@ -203,16 +205,21 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
             consumer.seek(place, offset)
 
     async def _note_positions(self, consumer: AIOKafkaConsumer) -> None:
-        for owned in list(self.owned.values()):
+        behind = [owned for owned in self.owned.values() if not owned.caught_up]
+        for owned in behind:
             for place, end in list(owned.behind.items()):
                 try:
                     if await consumer.position(place) >= end:
                         del owned.behind[place]
                 except IllegalStateError:
                     break
+        if any(owned.caught_up for owned in behind):
+            collect_seldom()
 
     async def _drop(self) -> None:
         going, self.owned, self._dropped = [*self.owned.values(), *self._dropped], {}, []
+        if going:
+            include_again()
         if going and self._on_revoked is not None:
             await self._on_revoked([owned.partition for owned in going])
         for owned in going:

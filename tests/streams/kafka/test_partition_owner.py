@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams.config.settings import KafkaSettings
+from streams.kafka import partition_owner
 from streams.kafka.fenced_store import DocumentType
 from streams.kafka.partition_owner import PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, RUNS
@@ -102,3 +103,25 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
             return heard == ["unheard"]
 
         await eventually(the_rest, "what was not committed is handed over")
+
+
+async def test_what_was_read_back_is_left_out_of_garbage_collection_until_it_is_dropped(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, CONTROLS, COMMANDS)
+    told: list[str] = []
+    monkeypatch.setattr(partition_owner, "collect_seldom", lambda: told.append("left out"))
+    monkeypatch.setattr(partition_owner, "include_again", lambda: told.append("included"))
+    async with owner(settings) as mine:
+        mine.handed.set()
+
+        async def caught_up() -> bool:
+            await mine.heard()
+            return len(mine.owned) == 2 and all(owned.caught_up for owned in mine.owned.values())
+
+        await eventually(caught_up, "everything is read back")
+        assert set(told[:2]) == {"left out"}, "at the start, and when a partition is read back"
+        told.clear()
+        await mine.heard()
+        assert told == [], "not again while nothing is read back"
+    assert told == ["included"]
