@@ -1,30 +1,42 @@
-"""The real correlator process under measurement: started by its command, fed and followed through a broker."""
+"""The real correlator process under measurement: fed and followed through a broker.
+
+It is started by its command; where its rate is measured as `python -m bench.correlator_process`, which tells in a line of JSON
+how far it is after each step. Offsets say that no sooner than a second later, and the end of the changelog grows by ticks, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
 
+import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.brokered import ROOT, environment
+from faultline.runtime import logging_setup
+from faultline.runtime.settings import Settings
 from streams.config.settings import KafkaSettings
+from streams.correlate import Changes, Config, Engine
+from streams.correlate.process import Correlator
 from streams.kafka import clients
-from streams.kafka.topics import CHANGELOG, CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, TICKS, Topic
+from streams.kafka.topics import CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, TICKS, Topic
+from streams.model import crash_points
 from streams.model.codec import decode, encode
 from streams.model.facts import Fact, FactRecord
 from streams.model.incident import Incident
 from streams.model.signal import Signal, SignalBatch
 from tests.testbed.waiting import eventually
 
-_LOOK_EVERY_S = 0.02
 PARTITION = 0
 
 
@@ -94,13 +106,16 @@ async def feed(settings: KafkaSettings) -> AsyncIterator[Feed]:
         await writer.stop()
 
 
-async def start(settings: KafkaSettings) -> asyncio.subprocess.Process:
-    """One correlator, by its command."""
+async def start(
+    settings: KafkaSettings, *program: str, stdout: int | None = None
+) -> asyncio.subprocess.Process:
+    """One correlator, by its command or another `program`."""
     return await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "faultline", "run", "correlator"),
+        *("-m", *(program or ("faultline", "run", "correlator"))),
         cwd=ROOT,
         env=environment(settings) | {"FAULTLINE_LOG_LEVEL": "error"},
+        stdout=stdout,
     )
 
 
@@ -112,48 +127,109 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the process was when a step was published: `at` by CLOCK_MONOTONIC, `cpu` the computing time of the process."""
+
+    at: float
+    cpu: float
+    facts: int
+    signals: int
+    ticks: int
+    rss_mb: float
+
+
+class Marking(Engine):
+    """An engine that counts what it is given."""
+
+    given: ClassVar[Counter[str]] = Counter()
+
+    def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
+        """Count them."""
+        self.given["signals"] += len(signals)
+        return super().on_signals(signals, now)
+
+    def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
+        """Count them."""
+        self.given["facts"] += len(facts)
+        return super().on_facts(facts)
+
+    def on_tick(self, now: datetime) -> Changes:
+        """Count it."""
+        self.given["ticks"] += 1
+        return super().on_tick(now)
+
+
+def mark(label: str) -> None:
+    """Called at each crash point: a line to whoever measures, when everything that follows from a step is written."""
+    if label == crash_points.CORRELATOR_AFTER_PUBLISH:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+        line = {
+            "at": time.monotonic(),
+            "cpu": time.process_time(),
+            "rss_mb": pages * resource.getpagesize() / 1e6,
+            **{name: Marking.given[name] for name in ("facts", "signals", "ticks")},
+        }
+        sys.stdout.buffer.write(orjson.dumps(line) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+async def main() -> None:
+    """Correlate until killed, as `faultline run correlator` does, and tell of every step."""
+    logging_setup.configure("correlator", level="error")
+    settings = Settings()
+    config = Config.of(settings.correlator)
+    await Correlator(
+        settings.kafka, settings.correlator, lambda cluster, rows: Marking(cluster, rows, config), at=mark
+    ).run()
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast one process read what lay there."""
+    """How fast one process read what lay there, and the computing time that each took it."""
 
     facts_per_s: float
+    us_per_fact: float
     signals_per_s: float
+    us_per_signal: float
+    rss_mb: float
     records: int
 
 
 async def rate(settings: KafkaSettings, facts: Sequence[Fact], batches: Sequence[Sequence[Signal]]) -> Rate:
-    """One process: an inventory first, then all the signals; from the first one written until the last state is stored."""
+    """One process: an inventory first, from the first step on, then all the signals, from the first one written on."""
+    count = sum(len(batch) for batch in batches)
     async with feed(settings) as told:
         await told.tell(facts)
-        process = await start(settings)
+        process = await start(settings, "bench.correlator_process", stdout=asyncio.subprocess.PIPE)
         try:
-            await _changed(told, process, 0)
-            began, before = time.monotonic(), await told.end(CHANGELOG)
-            while await told.committed(INVENTORY) < len(facts):
-                await _alive(process)
-            facts_s = time.monotonic() - began
-            stored = await told.end(CHANGELOG)
-            began = done = time.monotonic()
+            first = await _marked(process, lambda reached: reached.facts > 0)
+            read = await _marked(process, lambda reached: reached.facts >= len(facts))
+            # Time passes only when all that was there at the start is read.
+            ready = await _marked(process, lambda reached: reached.ticks > 0)
+            began = time.monotonic()
             await told.see(batches)
-            while await told.committed(SIGNALS) < len(batches):
-                await _alive(process)
-                now = await told.end(CHANGELOG)
-                if now > stored:
-                    stored, done = now, time.monotonic()
+            done = await _marked(process, lambda reached: reached.signals >= count)
         finally:
             await kill(process)
-    count = sum(len(batch) for batch in batches)
-    return Rate((len(facts) - before) / facts_s, count / (done - began), len(batches))
+    learnt = read.facts - first.facts
+    return Rate(
+        learnt / (read.at - first.at),
+        (read.cpu - first.cpu) / learnt * 1e6,
+        count / (done.at - began),
+        (done.cpu - ready.cpu) / count * 1e6,
+        done.rss_mb,
+        len(batches),
+    )
 
 
-async def _changed(told: Feed, process: asyncio.subprocess.Process, since: int) -> None:
-    while await told.end(CHANGELOG) <= since:
-        await _alive(process)
-
-
-async def _alive(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        raise RuntimeError(f"the correlator ended with {process.returncode}")
-    await asyncio.sleep(_LOOK_EVERY_S)
+async def _marked(process: asyncio.subprocess.Process, enough: Callable[[Mark], bool]) -> Mark:
+    """The next mark that is enough."""
+    assert process.stdout is not None
+    async with asyncio.timeout(300):
+        while line := await process.stdout.readline():
+            if enough(reached := Mark(**orjson.loads(line))):
+                return reached
+    raise RuntimeError(f"the correlator ended with {await process.wait()}")
 
 
 @dataclass(slots=True)
@@ -217,3 +293,7 @@ async def _works(told: Feed) -> None:
 def recent(signals: Iterable[Signal], by: timedelta) -> list[Signal]:
     """The same signals at other times: a living correlator forgets what is long ago."""
     return [replace(s, occurred_at=s.occurred_at + by, observed_at=s.observed_at + by) for s in signals]
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
