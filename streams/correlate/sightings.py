@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TypeVar
 
 from streams.model.entity import Entity
@@ -27,9 +28,12 @@ PAST = timedelta(hours=24)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sighting:
-    """One signal, reduced. `at` is the line's time, `fault_at` that minus the time that the line says it had waited."""
+    """One signal, reduced. `at` is the line's time, `fault_at` that minus the time that the line says it had waited.
+
+    A value like any other, though not frozen: of every signal one is made, and a frozen one takes five times as long to make.
+    """
 
     id: str
     kind: str
@@ -49,7 +53,7 @@ class Sighting:
     """Its role by the table of families, cached there."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "code", self.number("xid"))
+        self.code = self.number("xid")
 
     def number(self, name: str) -> int | None:
         """An attribute that is a whole number."""
@@ -58,8 +62,8 @@ class Sighting:
 
     def text(self, name: str) -> str:
         """An attribute as text, empty when it is not there."""
-        value = self.attributes.get(name)
-        return "" if value is None else str(value)
+        value = self.attributes.get(name, "")
+        return value if value.__class__ is str else str(value)
 
 
 def sighting(signal: Signal) -> Sighting | None:
@@ -91,9 +95,8 @@ def sighting(signal: Signal) -> Sighting | None:
     )
 
 
-def order(one: Sighting) -> tuple[datetime, str]:
-    """Sightings are sorted by their line's time, then by id."""
-    return (one.at, one.id)
+order: Callable[[Sighting], tuple[datetime, str]] = attrgetter("at", "id")
+"""Sightings are sorted by their line's time, then by id."""
 
 
 def added(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...]:

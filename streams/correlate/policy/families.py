@@ -258,7 +258,7 @@ class Families(Strict):
     def role(self, sighting: Sighting) -> Role:
         """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is re-evaluated."""
         if not sighting.role:
-            object.__setattr__(sighting, "role", self._role(sighting))
+            sighting.role = self._role(sighting)
         return cast(Role, sighting.role)
 
     def _role(self, sighting: Sighting) -> Role:

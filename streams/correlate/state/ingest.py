@@ -43,6 +43,16 @@ NODE_KINDS = frozenset(
     }
 )
 
+_OF_NODES_ONLY = NODE_KINDS - {
+    SignalKind.NCCL_TIMEOUT,
+    SignalKind.NCCL_ERROR,
+    SignalKind.FABRIC_PFC_STORM,
+    SignalKind.FABRIC_LINK,
+    SignalKind.GPU_NVLINK,
+    SignalKind.NODE_GPUS,
+}
+"""What is never of a pod, a job or a switch: most of what a bad day brings, so that nothing else is asked of it."""
+
 
 class Ingest:
     """Writes signals and facts into rows. A signal that correlation has no use for, or whose place it cannot tell, is dropped."""
@@ -127,7 +137,10 @@ class Ingest:
 
     def _keep(self, seen: Sighting, touched: Touched) -> None:
         entity = seen.entity
-        if seen.kind.startswith("run."):
+        if seen.kind in _OF_NODES_ONLY:
+            if entity.node:
+                self._of_node(entity.node, seen, touched)
+        elif seen.kind.startswith("run."):
             self._run(seen, touched)
         elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
             self._progress(entity.pod, seen, touched)
@@ -165,10 +178,13 @@ class Ingest:
             touched |= self._facts.gpu_host(entity.node, seen.at)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
-            if (lost := job_lost(seen)) is not None:
-                # It stood there, too, also where it began before the controller's log.
-                self._speaks(lost, entity.node, None, seen.at, touched)
-                touched |= self._facts.allocation(lost, seen)
+
+    def _of_node(self, node: str, seen: Sighting, touched: Touched) -> None:
+        self._on_node(node, seen, touched)
+        if (lost := job_lost(seen)) is not None:
+            # It stood there, too, also where it began before the controller's log.
+            self._speaks(lost, node, None, seen.at, touched)
+            touched |= self._facts.allocation(lost, seen)
 
     def _speaks(self, job: JobRef, node: str, rank: int | None, at: datetime, touched: Touched) -> None:
         """Keep where a process of a job of Slurm speaks. Most lines say nothing new of that: every rank of a hang does."""
@@ -212,19 +228,20 @@ class Ingest:
             touched.nodes |= self._topology.hosts_at(name)
 
     def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
-        if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
+        name = pod.key
+        if not self._topology.unlisted.admits("pod", name, self._state.pods):
             return
-        rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
-        key = f"{seen.kind}|{rank}|{seen.text('pg')}|{seen.text('pg_rank')}|{seen.text('subtype')}"
+        text = seen.text
+        rank = seen.entity.rank if seen.entity.rank is not None else text("rank")
         if seen.kind in FAILURES:
-            key = (
-                f"{seen.kind}|{rank}|{seen.text('local_rank')}|{seen.text('subtype')}|{seen.text('exitcode')}"
-            )
-        if self._state.pods.see(pod.key, key, seen):
-            self._topology.pod_jobs.enter_unplaced(pod.key)
-            self._topology.pod_jobs.fail(pod.key, seen)
-            touched.jobs |= self._topology.pod_jobs.jobs_of(pod.key)
-            self._rename(self._topology.names.record(seen, ("pod", pod.key)), touched)
+            key = f"{seen.kind}|{rank}|{text('local_rank')}|{text('subtype')}|{text('exitcode')}"
+        else:
+            key = f"{seen.kind}|{rank}|{text('pg')}|{text('pg_rank')}|{text('subtype')}"
+        if self._state.pods.see(name, key, seen):
+            self._topology.pod_jobs.enter_unplaced(name)
+            self._topology.pod_jobs.fail(name, seen)
+            touched.jobs |= self._topology.pod_jobs.jobs_of(name)
+            self._rename(self._topology.names.record(seen, ("pod", name)), touched)
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):

@@ -115,7 +115,8 @@ class Placements:
     def __init__(self, state: State, slack: timedelta) -> None:
         self._slack = slack
         self._by_pod: dict[str, tuple[Placement, ...]] = {}
-        self._ended: set[str] = set()
+        self.ended: set[str] = set()
+        """Names of pods of which one is over."""
         self._others: dict[str, tuple[Stay, ...]] = {}
         """By pod: stays of what is no training."""
         self._others_on: dict[str, set[str]] = defaultdict(set)
@@ -134,7 +135,7 @@ class Placements:
         over = row is not None and any(ended_at(row, t.fact) is not None for t in row.tenancies)
         before = self._by_pod.get(pod, ())
         after = placements_of(pod, row) if row is not None else ()
-        (self._ended.add if over or any(p.end for p in after) else self._ended.discard)(pod)
+        (self.ended.add if over or any(p.end for p in after) else self.ended.discard)(pod)
         if before == after:
             return others, set()
         for placement in before:
@@ -182,10 +183,6 @@ class Placements:
     def nodes_of_slurm(self) -> int:
         """How many nodes Slurm is known to have given to jobs."""
         return len(self._slurm)
-
-    def has_ended(self, pod: str) -> bool:
-        """Whether any pod of that name is over."""
-        return pod in self._ended
 
     def is_shared(self, node: str) -> bool:
         """Whether the node is known to have held anything besides one training job."""

@@ -36,18 +36,16 @@ class Retention:
         cut = now - config.retention
         touched = Touched()
         busy = {d.scope for d in self._state.documents.values()} | places
-        for name in sorted(self._state.nodes.reporting):
+        for name in self._state.nodes.reaching_before(cut):
             row = self._state.nodes[name]
-            if _reaches_before(row.seen, cut) and not self._is_held(name, busy, open_jobs):
+            if not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
-        for name in sorted(self._state.ports.reporting):
+        for name in self._state.ports.reaching_before(cut):
             port = self._state.ports[name]
-            if not _reaches_before(port.seen, cut):
-                continue
             ends, hosts = self._topology.cable(name), self._topology.hosts_at(name)
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
@@ -55,10 +53,9 @@ class Retention:
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
-        for name, pod in list(self._state.pods.items()):
-            stays_on = pod.tenancies and not pod.seen and not self._topology.placements.has_ended(name)
-            if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
-                touched |= self._prune_pod(name, pod, cut)
+        for name in self._pods_to_prune(cut):
+            if not self._topology.pod_jobs.jobs_of(name) & open_jobs:
+                touched |= self._prune_pod(name, self._state.pods[name], cut)
         touched |= self._facts.forget_heard(now)
         touched |= self._facts.forget_gpu_hosts(now)
         # Places go last: only those are dropped where nothing is kept any more.
@@ -145,6 +142,12 @@ class Retention:
             for end in self._topology.cable(port)
         )
 
+    def _pods_to_prune(self, cut: datetime) -> list[str]:
+        """Pods of which anything may be forgotten: one of the name is over, something was seen before `cut`, or there is none."""
+        old, ended = set(self._state.pods.reaching_before(cut)), self._topology.placements.ended
+        pods = self._state.pods.items()
+        return [n for n, pod in pods if n in ended or n in old or not (pod.tenancies or pod.seen)]
+
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
         placements = self._topology.placements.of_pod(name)
         over = {s.uid for s in placements if s.end is not None and s.end < cut}
@@ -225,11 +228,6 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
             break
         since = at
     return cut if since is None else min(cut, since - config.before)
-
-
-def _reaches_before(seen: Groups, cut: datetime) -> bool:
-    """Whether anything of it is old enough to go. Most places of a busy cluster spoke lately only, and are done with that."""
-    return any(group[0].at < cut for group in seen.values())
 
 
 def _since_each(seen: Groups, cut: datetime) -> Groups:

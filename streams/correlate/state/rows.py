@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place
@@ -55,6 +55,14 @@ class NodeRow:
     gpus_at: datetime | None = None
     """When its GPUs' metrics told of it last, where no inventory does."""
 
+    def with_seen(self, seen: Groups) -> Self:
+        """The row with other sightings."""
+        return type(
+            self
+        )(
+            self.fact, self.gone_at, seen, self.cordons, self.work, self.names, self.gpus_at
+        )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
+
     @property
     def left_at(self) -> datetime | None:
         """When it was deleted; None while it is there, or there again."""
@@ -96,6 +104,11 @@ class PodRow:
     """The same of what its processes count that is no training: an evaluation, videos. None where there is none."""
     ranks: tuple[ObservedRank, ...] = ()
     """The latest ranks that processes in pods of this name reported."""
+
+    def with_seen(self, seen: Groups) -> Self:
+        """The row with other sightings."""
+        progress = (self.progress_at, self.progress_step, self.moves)
+        return type(self)(self.tenancies, self.gone, seen, *progress, self.busy, self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +178,10 @@ class PortRow:
 
     link: LinkFact | None = None
     seen: Groups = field(default_factory=dict)
+
+    def with_seen(self, seen: Groups) -> Self:
+        """The row with other sightings."""
+        return type(self)(self.link, seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +330,18 @@ def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
         (at, step),
         key=lambda p: (p[0] is not None, p[0] or at, p[1] or 0),
     )
-    return replace(row, progress_at=latest[0], progress_step=latest[1], moves=_thinned((*row.moves, at)))
+    return replace(row, progress_at=latest[0], progress_step=latest[1], moves=_with_moment(row.moves, at))
+
+
+def _with_moment(moments: tuple[datetime, ...], at: datetime) -> tuple[datetime, ...]:
+    """Thinned moments with one more. One that follows in the same minute is none of those that are kept."""
+    if moments and moments[-1] <= at and _minute(moments[-1]) == _minute(at):
+        return moments
+    return _thinned((*moments, at))
+
+
+def _minute(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
 
 
 def _thinned(moments: Iterable[datetime]) -> tuple[datetime, ...]:
@@ -321,7 +349,7 @@ def _thinned(moments: Iterable[datetime]) -> tuple[datetime, ...]:
     first: dict[datetime, datetime] = {}
     coarse: dict[datetime, datetime] = {}
     for move in sorted(moments):
-        minute = move.replace(second=0, microsecond=0)
+        minute = _minute(move)
         first.setdefault(minute, move)
         coarse.setdefault(minute.replace(minute=minute.minute // 10 * 10), move)
     newest = max(first)
@@ -332,7 +360,7 @@ def _thinned(moments: Iterable[datetime]) -> tuple[datetime, ...]:
 
 def with_own_work(row: PodRow, at: datetime) -> PodRow:
     """The row with a sign that one of its processes works on something of its own."""
-    return replace(row, busy=_thinned((*(row.busy or ()), at)))
+    return replace(row, busy=_with_moment(row.busy or (), at))
 
 
 def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:

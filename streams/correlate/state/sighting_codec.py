@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -20,8 +20,7 @@ from streams.model.errors import BadInput
 from streams.model.signal import Evidence, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One sighting and where it is kept: the row, and the group in it."""
 
     row: str

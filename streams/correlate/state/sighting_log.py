@@ -98,7 +98,7 @@ class SightingLog:
         if not self._new and not self._gone:
             return 0
         over = self._compact()
-        entries, gone = list(self._new.values()), self._gone
+        entries, gone = list(self._new.items()), self._gone
         self._new, self._gone = {}, {}
         written = 0
         for start in range(0, max(1, len(entries)), MAX_SEGMENT):
@@ -142,17 +142,17 @@ class SightingLog:
         self._gone = {name: homes & self._segments.keys() for name, homes in gone.items()}
         return over
 
-    def _write(self, rows: MutableMapping[str, bytes], entries: list[Entry], gone: Gone) -> int:
+    def _write(self, rows: MutableMapping[str, bytes], entries: list[tuple[Name, Entry]], gone: Gone) -> int:
         if not entries and not gone:
             return 0
-        value = pack(entries, gone)
+        value = pack((entry for _, entry in entries), gone)
         if len(value) > MAX_BYTES and len(entries) > 1:
             half = len(entries) // 2
             return self._write(rows, entries[:half], gone) + self._write(rows, entries[half:], {})
         number, self._next = self._next, self._next + 1
-        live = {(e.row, e.sighting.id): e for e in entries}
+        live = dict(entries)
         self._segments[number] = _Segment(len(entries) + len(gone), live, gone)
-        self._home |= dict.fromkeys(live, number)
+        self._home.update(dict.fromkeys(live, number))
         rows[_key(number)] = value
         return 1
 

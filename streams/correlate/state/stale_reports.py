@@ -25,6 +25,8 @@ MAX_SOURCES = 64
 
 REST = ("", "further sources")
 
+_EARLIEST = -FUTURE
+
 ZONE_STEP = timedelta(minutes=30)
 ZONE_SLACK = timedelta(seconds=60)
 
@@ -57,7 +59,7 @@ class StaleReports:
     def count_report(self, signal: Signal) -> None:
         """Count a report, if its time is far from when Kafka got it."""
         lag = signal.observed_at - signal.occurred_at
-        if -FUTURE <= lag <= self._late:
+        if _EARLIEST <= lag <= self._late:
             return
         source = _source(signal)
         if source not in self._tallies and len(self._tallies) >= MAX_SOURCES:

@@ -6,9 +6,9 @@ keep does not depend on how large the cluster is, nor on how many places a batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, MutableMapping, Set
+from datetime import datetime
+from typing import Any, Protocol, Self, TypeVar
 
 from streams.correlate.same_observation import added_once
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, order
@@ -35,7 +35,18 @@ Rows = MutableMapping[str, bytes]
 """What is stored, for one cluster: a dict in tests and replay, in the process what goes to the changelog."""
 
 V = TypeVar("V")
-S = TypeVar("S", bound="NodeRow | PodRow | PortRow")
+S = TypeVar("S", bound="PlaceRow")
+
+
+class PlaceRow(Protocol):
+    """The row of a place where things are seen."""
+
+    @property
+    def seen(self) -> Groups:
+        """What is kept of them."""
+
+    def with_seen(self, seen: Groups) -> Self:
+        """The row with other sightings."""
 
 
 class RowStore(dict[str, V]):
@@ -74,8 +85,17 @@ class SightingStore(RowStore[S]):
         self._log = log
         self._open: dict[str, Groups] = {}
         """Groups that grow in place until the next flush, so that a batch copies a row once."""
-        self.reporting: set[str] = set()
+        self._since: dict[str, datetime] = {}
+        """By name of a row where anything was seen: nothing that is kept of it is older."""
+
+    @property
+    def reporting(self) -> Set[str]:
         """Names of rows where anything was seen."""
+        return self._since.keys()
+
+    def reaching_before(self, cut: datetime) -> list[str]:
+        """Names of rows that may hold a sighting from before `cut`, sorted: most places of a busy cluster spoke lately only."""
+        return sorted(name for name, since in self._since.items() if since < cut)
 
     def put(self, name: str, row: S) -> bool:
         """Keep a row; False when it is the one already there."""
@@ -89,10 +109,11 @@ class SightingStore(RowStore[S]):
             self.changed.add(name)
         else:
             self._log_changes(name, old, row.seen)
-            if before is None or replace(before, seen={}) != replace(row, seen={}):
+            if before is None or before.with_seen({}) != row.with_seen({}):
                 self.changed.add(name)
+            self._note_since(name, row.seen)
         self._open.pop(name, None)
-        self._set(name, row)
+        self[name] = row
         return True
 
     def see(self, name: str, key: str, new: Sighting) -> bool:
@@ -108,20 +129,26 @@ class SightingStore(RowStore[S]):
                 row = self.row()
                 self.changed.add(name)
             groups = self._open[name] = dict(row.seen)
-            self._set(name, replace(row, seen=groups))
-            self.reporting.add(name)
+            self[name] = row.with_seen(groups)
         groups[key] = after
-        place, known, kept = f"{self.kind}/{name}", set(map(id, before)), set(map(id, after))
-        for s in before:
-            if id(s) not in kept:
-                self._log.drop(place, s)
-        for s in after:
-            if id(s) not in known:
-                self._log.add(place, key, s)
+        first = after[0].at
+        if first < self._since.setdefault(name, first):
+            self._since[name] = first
+        place = f"{self.kind}/{name}"
+        if len(after) == len(before) + 1:  # nothing had to go for it, as with nearly every sighting
+            self._log.add(place, key, new)
+        else:
+            known, kept = set(map(id, before)), set(map(id, after))
+            for s in before:
+                if id(s) not in kept:
+                    self._log.drop(place, s)
+            for s in after:
+                if id(s) not in known:
+                    self._log.add(place, key, s)
         if len(groups) > MAX_GROUPS:
             least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
             for s in groups.pop(least):
-                self._log.drop(f"{self.kind}/{name}", s)
+                self._log.drop(place, s)
         return True
 
     def drop(self, name: str) -> None:
@@ -130,24 +157,26 @@ class SightingStore(RowStore[S]):
         if row is not None:
             self._log_changes(name, row.seen, {})
             self._open.pop(name, None)
-            self.reporting.discard(name)
+            self._since.pop(name, None)
         super().drop(name)
 
     def restored(self, name: str, key: str, sighting: Sighting) -> None:
         """Take back a sighting that the log holds."""
         row = self.get(name) or self.row()
         group = tuple(sorted((*row.seen.get(key, ()), sighting), key=order))
-        self[name] = replace(row, seen={**row.seen, key: group})
-        self.reporting.add(name)
+        self[name] = row.with_seen({**row.seen, key: group})
+        self._since[name] = min(group[0].at, self._since.get(name, group[0].at))
 
     def flushed(self) -> list[tuple[str, S | None]]:
         """The rows to write, without what is seen; the next call starts from here."""
         self._open.clear()
-        return [(name, replace(row, seen={}) if row is not None else None) for name, row in super().flushed()]
+        return [(name, row.with_seen({}) if row is not None else None) for name, row in super().flushed()]
 
-    def _set(self, name: str, row: S) -> None:
-        self[name] = row
-        (self.reporting.add if row.seen else self.reporting.discard)(name)
+    def _note_since(self, name: str, seen: Groups) -> None:
+        if seen:
+            self._since[name] = min(group[0].at for group in seen.values())
+        else:
+            self._since.pop(name, None)
 
     def _log_changes(self, name: str, before: Groups, after: Groups) -> None:
         old = {s.id: s for group in before.values() for s in group}
