@@ -18,13 +18,16 @@ everything that was fetched is handled.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+import asyncio
+import types
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
+from mode.services import WaitResults
 
 from streams.kafka import clients
 from streams.kafka.backpressure import FetchedBytes
@@ -145,6 +148,23 @@ class Consumer(aiokafka.Consumer):
         if returns != self._returns and self.assignment():
             await self._return_again()
 
+    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
+        """Wait for the first of these, or until it stops.
+
+        A record that is handed out nearly always finds room at once. Faust would make four tasks to learn that.
+        """
+        first, others = coros[0], coros[1:]
+        if asyncio.iscoroutine(first) and not self.should_stop:
+            try:
+                first = _rest(first, first.send(None))
+            except Exception as ended:
+                for other in filter(asyncio.iscoroutine, others):
+                    other.close()
+                if not isinstance(ended, StopIteration):
+                    raise
+                return WaitResults([coros[0]], [ended.value], False)
+        return await super().wait_first(first, *others, timeout=timeout)
+
     async def owns(self, tp: TP) -> bool:
         """Whether the group still includes this member: the broker refuses a commit of one it has removed."""
         return tp in self.assignment() and bool(await self._commit({tp: self._committed_offset[tp] or 0}))
@@ -169,6 +189,25 @@ class Consumer(aiokafka.Consumer):
         # When the next rebalance has begun it ends with a return. That something is assigned aiokafka asserts.
         with suppress(IllegalStateError, AssertionError):
             await self.perform_seek()
+
+
+async def _rest(begun: Coroutine[Any, Any, Any], waits_for: Any) -> Any:
+    """The rest of a coroutine that was begun and waits for something."""
+    return await _resumed(begun, waits_for)
+
+
+@types.coroutine
+def _resumed(begun: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, Any, Any]:
+    try:
+        while True:
+            try:
+                got = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the one that waits
+                waits_for = begun.throw(error)
+            else:
+                waits_for = begun.send(got)
+    except StopIteration as done:
+        return done.value
 
 
 def _size(message: Any) -> int:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from aiokafka.errors import KafkaError
 from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate.changelog import Changelog
 from streams.correlate.consumption import Consumption
-from streams.correlate.faust_app import build_app
+from streams.correlate.faust_app import AsTheyAre, build_app
 from streams.correlate.output import Output, written_at
 from streams.correlate.ownership import Ownership
 from streams.correlate.record_batch import RecordBatch, Step, read_fact, read_signals
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 CATCHING_UP_S = 0.2
 """Seconds between ticks until everything is read after a takeover: nothing is opened before that."""
 
-MAX_TOGETHER = {SIGNALS.name: 8, INVENTORY.name: 500}
+MAX_TOGETHER = {SIGNALS.name: 8, INVENTORY.name: 2_000}
 """Records that are handled as one. At 500 signals each, an incident waits for no more than 4,000."""
 
 STOPPING_S = 20.0
@@ -157,7 +157,7 @@ class Correlator:
             if (at := await self._consumption.tick_time(number)) is not None:
                 await self._output.tick(number, at)
 
-    async def _correlate(self, stream: Any) -> AsyncIterator[None]:
+    async def _correlate(self, stream: Any) -> None:
         stream.enable_acks = False
         async for event in stream.events():
             self._consumption.took(event.message)
@@ -174,7 +174,6 @@ class Correlator:
                     self._consumption.handled(one.message)
             finally:
                 self._consumption.finished(event.message.partition)
-            yield
 
     async def _handle(self, event: Any) -> Sequence[Any]:
         """Everything that follows from one event and from those of its partition that wait in a batch before it.
@@ -308,4 +307,4 @@ class Correlator:
 
     def _source(self) -> Any:
         names = [clients.topic_name(self._kafka, topic) for topic in (SIGNALS, INVENTORY, TICKS)]
-        return self._app.topic(*names, key_serializer="raw", value_serializer="raw", allow_empty=True)
+        return self._app.topic(*names, schema=AsTheyAre())
