@@ -38,6 +38,8 @@ class ServiceCauses(CauseSource):
         """By service: the jobs that complain of it."""
         self._named: dict[str, frozenset[str]] = {}
         """By job: the services that it complains of."""
+        self._told: dict[str, tuple[Sighting, ...]] = {}
+        """By job: the failures that its complaints were read from last."""
         self._faults: dict[str, list[Hypothesis]] = {}
         self._judged_at: dict[str, datetime] = {}
 
@@ -80,8 +82,13 @@ class ServiceCauses(CauseSource):
 
     def _put(self, job: str) -> set[str]:
         """Keep what one job complains of. Returns the services of which that says something new."""
-        told = complaints(self._evidence_cache.told(job))
-        found = {name: thinned(mine) for name, mine in told.items()}
+        told = self._evidence_cache.told(job)
+        known = self._told.pop(job, ())
+        if told:
+            self._told[job] = told
+        if told is known or not (told or known):
+            return set()  # complaints are read from nothing else
+        found = {name: thinned(mine) for name, mine in complaints(told).items()}
         before = self._named.pop(job, frozenset())
         changed = {name for name in found if self._heard.get(name, {}).get(job) != found[name]}
         changed |= before - found.keys()

@@ -1,7 +1,7 @@
 """All signals relevant to one job: from its pods' logs, and from its nodes while its pods ran there.
 
 A job is re-evaluated for every batch that touches it, and little of its evidence has changed by then. So what was read from a
-row is cached while the row is the same object; rows are never changed in place once they are evaluated.
+row is cached while the row is the same object (`PodReadings` for pods); rows are never changed in place once they are evaluated.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import PodTimes, is_own
+from streams.correlate.job_rules.pod_readings import PodReadings
 from streams.correlate.job_rules.rank_reports import RankReport, rank_report
 from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
 from streams.correlate.sightings import Sighting
@@ -25,7 +26,7 @@ from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Node:
     """A node's sightings, sorted by their use for jobs."""
 
@@ -41,21 +42,12 @@ class _Node:
     """Whether it has only XIDs that are no causes, as killed processes leave them on every node of a job."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pod:
-    """A pod's row and placements, and what it reported while it was the job's."""
-
-    row: PodRow
-    placements: tuple[Placement, ...]
-    job: str
-    reports: tuple[RankReport, ...]
-    failed: tuple[Sighting, ...]
-
-
 _FELT_WITHIN = timedelta(seconds=30)
 """A job notices within this that one of its processes was killed: its launcher at once, its peers by a connection that is reset;
 ranks that wait in a collective date that back."""
 _SAME_MOMENT = timedelta(seconds=10)
+_OF_JOBS = ("application", "symptom")
+"""Roles of codes that are no causes by themselves."""
 _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
 
@@ -69,7 +61,9 @@ class JobEvidenceCache:
         self._switches_of = topology.switches_of
         self._slack = slack
         self._nodes: dict[str, _Node] = {}
-        self._pods: dict[str, _Pod] = {}
+        pods = (state.pods, topology.placements, topology.pod_jobs)
+        self._reports: PodReadings[RankReport] = PodReadings(*pods, _reports)
+        self._failures: PodReadings[Sighting] = PodReadings(*pods, _failures)
         self._judged: dict[str, JobEvidence] = {}
 
     def is_known(self, job: str, evidence: JobEvidence) -> bool:
@@ -84,15 +78,18 @@ class JobEvidenceCache:
         else:
             self._judged[job] = evidence
 
-    def reports(self, job: str, nodes: set[str]) -> list[RankReport]:
+    def reports(self, job: str, nodes: set[str]) -> tuple[RankReport, ...]:
         """Reports of the job's ranks: from their pods' logs, or from a node's log while only this job ran there."""
-        found = [report for pod in self._pods_of(job) for report in self._pod(pod, job).reports]
-        for node in sorted(nodes & self._state.nodes.reporting):
-            lines = self._node(node).collectives
-            found += [rank_report(s, None) for s in lines if self._is_alone(job, node, s.fault_at, s.at)]
-        return found
+        beside = [
+            rank_report(s, None)
+            for node in sorted(nodes & self._state.nodes.reporting)
+            for s in self._node(node).collectives
+            if self._is_alone(job, node, s.fault_at, s.at)
+        ]
+        found = self._reports.of_job(job)
+        return (*found, *beside) if beside else found
 
-    def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
+    def failed(self, job: str, nodes: set[str]) -> tuple[Sighting, ...]:
         """Failures of the job: from its pods and their events, and processes of its that kernels killed for memory."""
         found = self.told(job)
         killed = [
@@ -103,13 +100,13 @@ class JobEvidenceCache:
         if not killed:
             return found
         if job.startswith(f"{SLURM_JOB}/"):
-            return found + [s for node, s in killed if _was_killed_in_slurm(job, node, s, found)]
+            return (*found, *(s for node, s in killed if _was_killed_in_slurm(job, node, s, found)))
         told = [s.at for s in found] + [r.sighting.fault_at for r in self.reports(job, nodes)]
-        return found + [s for node, s in killed if self._was_killed(job, node, s, told)]
+        return (*found, *(s for node, s in killed if self._was_killed(job, node, s, told)))
 
-    def told(self, job: str) -> list[Sighting]:
-        """Failures of the job that its pods and their events tell of."""
-        return [s for pod in self._pods_of(job) for s in self._pod(pod, job).failed]
+    def told(self, job: str) -> tuple[Sighting, ...]:
+        """Failures of the job that its pods and their events tell of; the very same tuple while none of that has changed."""
+        return self._failures.of_job(job)
 
     def _was_killed(self, job: str, node: str, seen: Sighting, told: Sequence[datetime]) -> bool:
         """Whether a process that the kernel killed was the job's. `told` is when the job itself reported anything.
@@ -236,34 +233,11 @@ class JobEvidenceCache:
         return Addresses(nodes, leafs)
 
     def forget(self) -> None:
-        """Drop what is cached for rows without sightings."""
-        for kept, reporting in (
-            (self._nodes, self._state.nodes.reporting),
-            (self._pods, self._state.pods.reporting),
-        ):
-            for name in kept.keys() - reporting:
-                del kept[name]
-
-    def _pod(self, pod: str, job: str) -> _Pod:
-        row, placements = self._state.pods.get(pod), self._placements.of_pod(pod)
-        if row is None:
-            return _Pod(PodRow(), (), job, (), ())
-        kept = self._pods.get(pod)
-        if kept is not None and kept.row is row and kept.placements is placements and kept.job == job:
-            return kept
-        reports: list[RankReport] = []
-        failed: list[Sighting] = []
-        for s in (s for group in row.seen.values() for s in group):
-            placement = placement_at(placements, s.at)
-            if placement is not None and placement.job.key != job:
-                continue
-            if s.kind in FAILURES:
-                node = s.entity.node or (placement.node if placement else None)
-                failed.append(replace(s, entity=replace(s.entity, node=node, pod=_with_uid(s, row))))
-            else:
-                reports.append(rank_report(s, placement))
-        kept = self._pods[pod] = _Pod(row, placements, job, tuple(reports), tuple(failed))
-        return kept
+        """Drop what is cached of nodes and pods of which nothing is kept."""
+        for name in self._nodes.keys() - self._state.nodes.reporting:
+            del self._nodes[name]
+        self._reports.forget()
+        self._failures.forget()
 
     def _node(self, name: str) -> _Node:
         row = self._state.nodes.get(name)
@@ -273,6 +247,28 @@ class JobEvidenceCache:
         if kept is None or kept.row is not row:
             kept = self._nodes[name] = _sorted_out(row)
         return kept
+
+
+def _reports(row: PodRow, placements: Sequence[Placement], job: str) -> list[RankReport]:
+    """What ranks reported of their collectives while the pod was the job's."""
+    return [
+        rank_report(s, placement)
+        for group in row.seen.values()
+        if group[0].kind not in FAILURES
+        for s in group
+        if (placement := placement_at(placements, s.at)) is None or placement.job.key == job
+    ]
+
+
+def _failures(row: PodRow, placements: Sequence[Placement], job: str) -> list[Sighting]:
+    """The failures that were reported while the pod was the job's, each with its node and pod as far as they are known."""
+    found: list[Sighting] = []
+    for s in (s for group in row.seen.values() if group[0].kind in FAILURES for s in group):
+        placement = placement_at(placements, s.at)
+        if placement is None or placement.job.key == job:
+            node = s.entity.node or (placement.node if placement else None)
+            found.append(replace(s, entity=replace(s.entity, node=node, pod=_with_uid(s, row))))
+    return found
 
 
 def _was_killed_in_slurm(job: str, node: str, seen: Sighting, failed: Sequence[Sighting]) -> bool:
@@ -319,9 +315,11 @@ def _sorted_out(row: NodeRow) -> _Node:
     is_quiet = True
     for group in row.seen.values():
         kind = group[0].kind
-        is_quiet = is_quiet and kind == SignalKind.GPU_XID and all(table.role(s) != "cause" for s in group)
+        is_quiet = is_quiet and kind == SignalKind.GPU_XID
         if kind in GPU_KINDS:
-            codes += (s for s in group if s.firing and table.role(s) in ("application", "symptom"))
+            roles = [s.role or table.role(s) for s in group]
+            is_quiet = is_quiet and "cause" not in roles
+            codes += [s for s, role in zip(group, roles, strict=True) if s.firing and role in _OF_JOBS]
         elif kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR):
             collectives += group
         elif kind == SignalKind.FABRIC_PFC_STORM:
