@@ -14,7 +14,7 @@ from streams.correlate.cause_sources.nodes import HostCauses, NodeCauses
 from streams.correlate.cause_sources.ports import CableCauses, PortStormCauses
 from streams.correlate.cause_sources.services import ServiceCauses
 from streams.correlate.cause_sources.shared import SharedCauses
-from streams.correlate.cause_sources.source import Causes, Round
+from streams.correlate.cause_sources.source import Causes, CauseSource, Round
 from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.changes import Changes
 from streams.correlate.expiry import Expiry
@@ -72,7 +72,7 @@ class Engine:
         nodes = NodeCauses(causes, hosts, shared)
         services = ServiceCauses(causes, self._evidence_cache)
         jobs = JobCauses(causes, self._evidence_cache, nodes, services, self._publisher)
-        causes.sources = (
+        sources: tuple[CauseSource, ...] = (
             # Ports before hosts: what a switch reports about a port is evidence on the host attached to it.
             cables,
             # Hosts and cables before switches: three neighbours that lost their links at once are one fault of the switch.
@@ -89,6 +89,7 @@ class Engine:
             jobs,
             nodes,
         )
+        causes.enter(sources)
         return jobs
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:

@@ -225,13 +225,16 @@ class NodeCauses(CauseSource):
     def _assemble(self, node: str) -> None:
         hard, by_job = self._hosts.on(node), self._accused.get(node, {})
         accused = [s for job in sorted(by_job) for s in by_job[job]]
+        if (before := self._roots.pop(node, None)) is not None:
+            for merged in before.merged:
+                self.owners.pop(merged, None)
+        if not accused:
+            self._accused.pop(node, None)
+            if not hard:
+                return  # as of most nodes that report something: only the clean-up of killed processes
         silent = (
             silent_roots(Entity(self._cluster, node=node), accused, self._incarnations) if accused else []
         )
-        if not accused:
-            self._accused.pop(node, None)
-        for merged in self._roots.pop(node, NodeRoots()).merged:
-            self.owners.pop(merged, None)
         row = self._state.nodes.get(node, NodeRow())
         closed = self._incarnations.closed(h.id for h in (*hard, *silent))
         missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)

@@ -45,6 +45,8 @@ _JUDGED_EVERY = timedelta(seconds=1)
 _JUDGED_AT_ONCE = 64
 """Up to so many troubles, a new one that may be told by now is compared with the others at once; else with the next second's."""
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
+_TOLD_KINDS = frozenset({*_STORAGE_KINDS, SignalKind.NODE_CONDITION})
+"""What is read here of a node in which nothing is found to be wrong."""
 
 
 class SharedCauses(CauseSource):
@@ -80,6 +82,8 @@ class SharedCauses(CauseSource):
         self._faults: dict[SharedGroup, list[SharedFault]] = {}
         self._by_part: dict[str, Hypothesis] = {}
         """By id of a node's hypothesis: the root that it was merged into."""
+        self._telling: set[str] = set()
+        """Nodes of which any evidence may be kept here."""
 
     def put(
         self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
@@ -88,11 +92,17 @@ class SharedCauses(CauseSource):
 
         Returns the groups to re-evaluate.
         """
-        fact = row.fact
+        fact, kinds = row.fact, {group[0].kind for group in row.seen.values()}
+        if not hypotheses and (kinds.isdisjoint(_TOLD_KINDS) if fact is not None else not kinds):
+            # Of most nodes that report something nothing is wrong: nothing of what follows finds anything to keep.
+            if node not in self._telling:
+                return self._of_inventory()
+            self._telling.discard(node)
+        else:
+            self._telling.add(node)
         # A node that was cordoned for this is being handled, also when it came back and went again with others.
         handled = {name for _, name in row.cordons}
         gone_alone = [h for h in gone_alone if h.id not in handled]
-        # Of most nodes that report something nothing is wrong: what they share need not be looked at.
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
         if fact is None and hypotheses:
             parts = tuple(sorted(self._topology.parts.at(node)))
@@ -124,7 +134,7 @@ class SharedCauses(CauseSource):
         if told != TrayReports():
             self._trays[node] = told
         complaints = complaints_of(node, hypotheses) if fact is None and part is None else ()
-        if complaints != self._devices.pop(node, ()) and self._troubled.of(NODES):
+        if complaints != self._devices.pop(node, ()) and NODES in self._troubled:
             touched.add(NODES)
         if complaints:
             self._devices[node] = complaints
@@ -137,9 +147,19 @@ class SharedCauses(CauseSource):
         if stored or (hypotheses and fact is None):
             reports = storage_reports(stored, hypotheses, self._serves(node, row))
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
-        if self._stored_by != self._topology.nodes_known() and self._storage.of(STORAGE):
+        absences = self._absences(node, row, gone_alone)
+        self._expect([a.hypothesis for a in absences])
+        touched |= self._absent.put(node, {NODES: absences} if absences else {})
+        return touched | self._of_inventory()
+
+    def _of_inventory(self) -> set[SharedGroup]:
+        """The groups to re-evaluate because the inventory tells of other nodes by now, whatever node is looked at."""
+        touched = set[SharedGroup]()
+        if self._stored_by != self._topology.nodes_known() and STORAGE in self._storage:
             touched.add(STORAGE)
-        return touched | self._put_absences(node, row, gone_alone)
+        if self._counted != self._topology.counts():
+            touched |= self.doubted()
+        return touched
 
     def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
         """The part that such a device is, by its own name, else the rack that it is said to stand in."""
@@ -155,7 +175,8 @@ class SharedCauses(CauseSource):
             return frozenset({node, *row.fact.addresses, *row.fact.aliases})
         return None if self._topology.is_no_node(node) else frozenset()
 
-    def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
+    def _absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> tuple[Absence, ...]:
+        """The times that a node was away: NotReady for no reason of its own, or as its agent tells (`unreached`)."""
         parts = row.fact.shared_parts if row.fact else tuple(sorted(self._topology.parts.at(node)))
         absences = tuple(
             absence
@@ -163,12 +184,7 @@ class SharedCauses(CauseSource):
             if not is_dead(h) and h.facts.get("maintenance") is not True
             for absence in absences_of(node, h, row, parts)
         )
-        absences += tuple(unreached(self._cluster, node, row, parts))
-        self._expect([a.hypothesis for a in absences])
-        touched = self._absent.put(node, {NODES: absences} if absences else {})
-        if self._counted != self._topology.counts():
-            touched |= self.doubted()
-        return touched
+        return (*absences, *unreached(self._cluster, node, row, parts))
 
     def _expect(self, found: Iterable[Hypothesis]) -> None:
         """Note when the first of these may open an incident that has not been looked at yet."""
@@ -178,7 +194,7 @@ class SharedCauses(CauseSource):
 
     def doubted(self) -> set[SharedGroup]:
         """The group of NotReady nodes, if there are any: something else may explain them now."""
-        return {NODES} if self._absent.of(NODES) or self._troubled.of(NODES) else set()
+        return {NODES} if NODES in self._absent or NODES in self._troubled else set()
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched groups. Where the result changed, their nodes and those nodes' jobs are re-evaluated."""

@@ -114,10 +114,16 @@ class Causes:
         self.cluster, self.config = state.cluster, config
         self.state, self.incarnations, self.topology = state, incarnations, topology
         self.sources: Sequence[CauseSource] = ()
+        self._of_kind: dict[PlaceKind, list[CauseSource]] = {}
         self.last_symptoms: dict[str, datetime] = {}
         """Jobs whose ranks report symptoms, and when they last did."""
         self._homes: dict[str, Place] = {}
         """Where each root is evaluated, by the id of its incident."""
+
+    def enter(self, sources: Sequence[CauseSource]) -> None:
+        """Set all sources, in order of evaluation."""
+        self.sources = sources
+        self._of_kind = {kind: [s for s in sources if s.kind is kind] for kind in PlaceKind}
 
     def note(self, found: Iterable[Hypothesis]) -> None:
         """Remember the places of these."""
@@ -137,7 +143,7 @@ class Causes:
 
     def of(self, kind: PlaceKind) -> list[CauseSource]:
         """Sources of roots at places of a kind."""
-        return [source for source in self.sources if source.kind is kind]
+        return self._of_kind[kind]
 
     def at(self, place: Place) -> list[Hypothesis]:
         """Roots at a place."""

@@ -87,7 +87,7 @@ class SwitchCauses(CauseSource):
         named = sorted(set(names) - {SOMEWHERE})
         for name in (*named, *([SOMEWHERE] if named or SOMEWHERE in names else [])):
             before, after = self._faults.pop(name, []), list[SwitchFault]()
-            around, known = self._links.around(name), self._topology.neighbours(name)
+            around = self._links.around(name)
             if name == SOMEWHERE:
                 around = self._without_joined(around, touched)
             if by_job := self._blamed.pop(name, {}):
@@ -99,7 +99,7 @@ class SwitchCauses(CauseSource):
                     name,
                     around,
                     blames,
-                    known,
+                    self._topology.neighbours(name),
                     self._incarnations,
                     self._config,
                     self._shared_by,

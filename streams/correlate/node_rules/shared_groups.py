@@ -30,9 +30,14 @@ class GroupIndex(Generic[T]):
         self._of_group: dict[SharedGroup, dict[str, T]] = defaultdict(dict)
         self._of_node: dict[str, Mapping[SharedGroup, T]] = {}
 
+    def __contains__(self, group: SharedGroup) -> bool:
+        return group in self._of_group
+
     def put(self, node: str, evidence: Mapping[SharedGroup, T]) -> set[SharedGroup]:
         """Replace the evidence of one node. Returns the groups in which something changed."""
         before = self._of_node.pop(node, {})
+        if not before and not evidence:
+            return set()  # as of nearly every node
         touched = {
             group for group in before.keys() | evidence.keys() if before.get(group) != evidence.get(group)
         }

@@ -136,6 +136,8 @@ class Incarnations:
 
     def forgotten(self, root: Entity) -> dict[str, BaseRow]:
         """The incarnations of a root that are forgotten, by domain."""
+        if not self._state.bases:
+            return {}
         known = {domain: self.base(root, domain) for domain in families().domains}
         return {domain: base for domain, base in known.items() if base is not None}
 
