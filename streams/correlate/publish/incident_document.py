@@ -86,6 +86,28 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     )
 
 
+class Documents:
+    """The documents as they were written last. Of the incidents that a batch touches most are as they were.
+
+    A document depends on nothing but its hypothesis and what surrounds it, besides the moment, which is only noted.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Hypothesis, Surroundings, Incident]] = {}
+
+    def of(self, h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
+        """What `document` writes."""
+        if (kept := self._kept.get(h.id)) is not None and kept[:2] == (h, around):
+            return replace(kept[2], opened_at=now, updated_at=now)
+        written = document(h, around, now)
+        self._kept[h.id] = (h, around, written)
+        return written
+
+    def drop(self, incident: str) -> None:
+        """Forget an incident's document."""
+        self._kept.pop(incident, None)
+
+
 def comparable(incident: Incident) -> Incident:
     """The document without what changes by itself: two revisions with the same one hold no news."""
     return replace(
@@ -201,13 +223,20 @@ def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Pr
     """
     groups: dict[tuple[str, str, str], tuple[Sighting, set[str]]] = {}
     for s in sightings:
-        where = s.entity.node or s.entity.switch or (s.entity.pod.key if s.entity.pod else "")
-        if role == "cause":
-            where = s.entity.key if s.kind.startswith("gpu") else where
+        entity = s.entity
+        if role == "cause" and s.kind.startswith("gpu"):
+            where = entity.key
+        else:
+            where = entity.node or entity.switch or (entity.pod.key if entity.pod else "")
         key = (s.kind, s.text("xid") or s.text("subtype"), where)
-        first, ids = groups.get(key) or (s, set())
+        group = groups.get(key)
+        if group is None:
+            groups[key] = (s, {s.id})
+            continue
+        first, ids = group
         ids.add(s.id)
-        groups[key] = (s if order(s) < order(first) else first, ids)
+        if s.at <= first.at and order(s) < order(first):
+            groups[key] = (s, ids)
     turns: dict[tuple[str, str], int] = {}
     found: list[tuple[int, datetime, str, tuple[str, str, str]]] = []
     for key, (first, _) in sorted(groups.items(), key=lambda item: order(item[1][0])):

@@ -16,9 +16,9 @@ from streams.correlate.job_rules.job_evidence import placed_at
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
 from streams.correlate.publish.incident_document import (
+    Documents,
     Surroundings,
     comparable,
-    document,
     only_grows,
     says_more,
 )
@@ -70,6 +70,7 @@ class Publisher:
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_entity: dict[str, set[str]] = {}
+        self._written = Documents()
         self._repeats = RepeatFaults(state)
         self.first_hosts: set[str] = set()
         """Hosts whose history of jobs that failed first on them has changed; whoever reads it, empties it."""
@@ -193,6 +194,7 @@ class Publisher:
                 # Also what was withdrawn: the next fault there must not come under its id, with its revisions from the first.
                 self._incarnations.forget(incident.root, incident.family, incident.incarnation, _last(row))
             documents.drop(incident.id)
+            self._written.drop(incident.id)
             self._state.runs.drop(incident.id)
             self._unindex(incident.id, row)
         for name, runs in list(self._state.runs.items()):
@@ -214,8 +216,7 @@ class Publisher:
         h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
-        new = document(h, self._around(h, claims, now), now)
-        new = self._counted(new)
+        new = self._counted(self._written.of(h, self._around(h, claims, now), now))
         if old is not None:
             new = self._carry_forward(old, new, h, now)
             news = comparable(new) != comparable(old) or renewed(old, new)
@@ -327,6 +328,7 @@ class Publisher:
         self, name: str, successor: Successor, now: datetime
     ) -> tuple[Changes, list[tuple[datetime, Place]]]:
         row = self._state.documents[name]
+        self._written.drop(name)
         old, place = row.incident, row.place
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
