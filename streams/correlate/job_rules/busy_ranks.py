@@ -24,8 +24,9 @@ def cleared_by_work(
     a process may log something before it gets stuck, too.
     """
     middle = episode.start + (episode.reported_at - episode.start) / 2
-    theirs = [p for p in placements if not set(p.ranks).isdisjoint(finding.ranks)]
-    if finding.node is None or not theirs or {p.node for p in theirs} != {finding.node}:
+    suspected = set(finding.ranks) if finding.node is not None else set()
+    theirs = [p for p in placements if not suspected.isdisjoint(p.ranks)]
+    if not theirs or {p.node for p in theirs} != {finding.node}:
         return finding
     for placement in theirs:
         counts = [at for at in placement.busy if episode.start + config.together < at <= episode.reported_at]

@@ -136,8 +136,9 @@ def _restarts(group: list[RankReport]) -> Iterator[Episode]:
     """One episode for each time that the job was started within a group of reports."""
     while group:
         reported_at = min(t.sighting.at for t in group)
-        yield _episode([t for t in group if not _came_after(t, reported_at)])
-        group = [t for t in group if _came_after(t, reported_at)]
+        later = [t for t in group if _came_after(t, reported_at)]
+        yield _episode([t for t in group if not _came_after(t, reported_at)] if later else group)
+        group = later
 
 
 def _came_after(report: RankReport, at: datetime) -> bool:

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from streams.correlate.job_rules.process_groups import BEFORE_ALL, UNNAMED, Group
 from streams.correlate.job_rules.rank_reports import Rank
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """One collective of one group in which somebody waits. In a point-to-point group all waits count as one."""
 
     group: str
@@ -78,8 +78,9 @@ def _join(edges: dict[_Node, list[_Node]], missing_in: dict[Rank, Missing], name
         return
     seqs = sorted(set(waits.values()))
     nodes = [Collective(name, seq) for seq in seqs]
+    by_seq = dict(zip(seqs, nodes, strict=True))
     for rank, seq in waits.items():
-        edges[rank].append(nodes[bisect_left(seqs, seq)])
+        edges[rank].append(by_seq[seq])
     for lower, node in pairwise(nodes):
         edges[node].append(lower)
     edges[nodes[0]]  # a collective that waits for nobody is an end as well
@@ -108,14 +109,22 @@ def _classify(component: list[_Node], missing_in: Mapping[Rank, Missing], found:
         found.stuck += [n for n in component if isinstance(n, Collective)]
 
 
-def _sinks(edges: Mapping[_Node, Iterable[_Node]]) -> list[list[_Node]]:
-    """The strongly connected components that nothing leads out of (Tarjan 1972, without recursion)."""
+def _sinks(edges: Mapping[_Node, Sequence[_Node]]) -> list[list[_Node]]:
+    """The strongly connected components that nothing leads out of (Tarjan 1972, without recursion).
+
+    What nothing leads to is part of no circle, so with a way out it is no end: thousands of ranks that just wait are passed by.
+    """
+    targets = {other for others in edges.values() for other in others}
     index: dict[_Node, int] = {}
     low: dict[_Node, int] = {}
     component: dict[_Node, int] = {}
     stack: list[_Node] = []
     components: list[list[_Node]] = []
-    for start in edges:
+    for start in (
+        node
+        for first, others in edges.items()
+        for node in ([first] if first in targets or not others else others)
+    ):
         if start in index:
             continue
         index[start] = low[start] = len(index)
@@ -141,5 +150,5 @@ def _sinks(edges: Mapping[_Node, Iterable[_Node]]) -> list[list[_Node]]:
                         members.append(stack.pop())
                         component[members[-1]] = len(components)
                     components.append(members)
-    out = {component[n] for n, others in edges.items() for o in others if component[o] != component[n]}
+    out = {component[n] for n in component for o in edges[n] if component[o] != component[n]}
     return [members for number, members in enumerate(components) if number not in out]
