@@ -88,20 +88,19 @@ class JobCauses(CauseSource):
             round_.judged.append((key, before, after))
 
     def _defer(self, touched: Touched, budget: int | None) -> None:
-        """Leave the largest of the touched jobs for the next tick, if they exceed the budget of the batch.
+        """Leave the touched jobs for the next tick, if together they exceed the budget of the batch: all that do not press.
 
         A job is evaluated as a whole. Without this, thousands of ranks that report in a hundred batches would be evaluated a
-        hundred times over, and of so many batches no single one decides anything.
+        hundred times over, and of so many batches no single one decides anything. Nor would it if the smallest of them were
+        evaluated: two hundred jobs that fail at once are small each.
         """
         self.deferred -= touched.jobs
         if budget is None:
             return
-        left = max(budget, self._config.judged_at_once)
-        for key in sorted(touched.jobs - touched.pressing, key=lambda k: (self._weights.get(k, 0), k)):
-            left -= self._weights.get(key, 0)
-            if left < 0:
-                self.deferred.add(key)
-        touched.jobs -= self.deferred
+        waiting = touched.jobs - touched.pressing
+        if sum(self._weights.get(key, 0) for key in waiting) > max(budget, self._config.judged_at_once):
+            self.deferred |= waiting
+            touched.jobs -= waiting
 
     def _note(self, key: str, evidence: JobEvidence | None) -> None:
         """Remember the evidence a job was evaluated by."""

@@ -112,7 +112,7 @@ class Config:
     """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
     judged_at_once: int = 500
     """So many sightings of jobs are evaluated with any batch, however small; a failing job of 32 nodes has about that many.
-    Jobs beyond that wait for the next tick, which no decision about a job precedes anyway."""
+    Jobs that have more together wait for the next tick, which few decisions about a job precede anyway."""
     judged_per_signal: int = 1
     """A large batch adds so many sightings to evaluate for each of its own."""
     prune_every: timedelta = timedelta(minutes=1)

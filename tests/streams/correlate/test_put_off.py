@@ -34,3 +34,19 @@ def test_a_job_too_large_for_its_batch_is_judged_with_the_next_tick_and_its_gpu_
     world.pass_to(700)
     assert world.only().id == incident.id
     assert {p.kind for p in world.only().proofs} >= {"gpu.xid", "nccl.timeout"}
+
+
+def test_of_several_jobs_that_exceed_their_batch_together_none_is_judged_before_the_next_tick() -> None:
+    purse = replace(Config(), judged_at_once=30, judged_per_signal=0)
+    world = World(cluster({"llama": FOUR, "gemma": ["m1", "m2"]}), purse)
+    world.see(*timeouts("gemma", range(8), 600), *timeouts("llama", range(24), 600))
+    verdicts = world.engine._jobs._verdicts
+    before = dict(verdicts)
+    assert len(before) == 2
+    world.see(*timeouts("gemma", [8], 601), *timeouts("llama", [24], 601))
+    assert verdicts == before
+    world.see(*timeouts("gemma", [9], 602))
+    assert verdicts["PyTorchJob/train/gemma"] is not before["PyTorchJob/train/gemma"]
+    assert verdicts["PyTorchJob/train/llama"] is before["PyTorchJob/train/llama"]
+    world.pass_to(604)
+    assert verdicts["PyTorchJob/train/llama"] is not before["PyTorchJob/train/llama"]
