@@ -19,8 +19,13 @@ Names = Mapping[str, Gpu]
 def learned(seen: Iterable[Sighting]) -> Names:
     """The names of a node's GPUs, as its sightings report them."""
     known: dict[str, Gpu | None] = {}
+    # Most lines have a GPU's address only, which is no name of anything else.
     named = sorted(
-        {Gpu(g.pci, g.uuid, g.index) for s in seen if (g := s.entity.gpu) is not None},
+        {
+            Gpu(g.pci, g.uuid, g.index)
+            for s in seen
+            if (g := s.entity.gpu) is not None and (g.index is not None or g.uuid)
+        },
         key=lambda g: (g.pci or "", g.uuid or "", -1 if g.index is None else g.index),
     )
     for gpu in named:
