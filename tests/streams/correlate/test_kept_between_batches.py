@@ -21,7 +21,7 @@ from streams.model.facts import Fact, PodFact
 from streams.model.signal import Signal
 from tests.effort import tries
 from tests.streams.correlate.fault_mix import TROUBLES, Trouble, surroundings
-from tests.streams.correlate.world import at, failed, sign
+from tests.streams.correlate.world import FOUR, World, at, cluster, failed, not_ready, sign
 
 SEEDS = st.integers(0, 2**32)
 
@@ -47,6 +47,13 @@ def _read_afresh(engine: Engine) -> None:
             source._told.clear()
         if isinstance(source, SharedCauses):
             source._telling = _Everything()
+
+
+def _of_groups(engine: Engine) -> list[object]:
+    """All evidence of nodes that is kept for what they share."""
+    (shared,) = (source for source in engine._causes.sources if isinstance(source, SharedCauses))
+    indexes = (shared._troubled, shared._absent, shared._domains, shared._software, shared._storage)
+    return [*(i._of_node for i in indexes), shared._followers, shared._devices, shared._trays]
 
 
 class _Both:
@@ -79,6 +86,7 @@ class _Both:
         kept, afresh = changes
         assert kept == afresh
         assert self.rows[0] == self.rows[1]
+        assert _of_groups(self.engines[0]) == _of_groups(self.engines[1])
         self.said += len(kept.incidents)
 
 
@@ -136,7 +144,7 @@ def test_any_faults_in_any_order_and_any_batches(
     for fact in facts:
         if isinstance(fact, PodFact) and chance.random() < 0.2:
             both.gone(fact, now)
-    for minutes in (1, 5, 20, 90, 600):
+    for minutes in (1, 5, 20, 90, 600, 602, 604, 1500, 1502, 1504):
         both.tick(now + timedelta(minutes=minutes))
 
 
@@ -147,8 +155,20 @@ def test_a_bad_day_of_many_jobs() -> None:
     for batch in _batches(chance, signals):
         both.see(batch, batch[-1].observed_at)
         both.tick(batch[-1].observed_at)
-    both.tick(moment(1500))
+    for seconds in (1500, 3000, 30_000):
+        both.tick(moment(seconds))
     assert both.said > 15
+
+
+def test_of_a_node_that_is_well_again_and_forgotten_nothing_is_kept_for_what_it_shares() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(not_ready("n3", 0))
+    (shared,) = (s for s in world.engine._causes.sources if isinstance(s, SharedCauses))
+    assert shared._absent._of_node.keys() == {"n3"}
+    world.see(not_ready("n3", 40, ready=True))
+    world.pass_to(40_000, step=300)
+    assert _of_groups(world.engine) == [{}] * 8
+    assert not shared._telling
 
 
 RANKS: st.SearchStrategy[Rank] = st.integers(0, 12)
