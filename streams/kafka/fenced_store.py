@@ -15,7 +15,7 @@ size, so callers collect first. After any failure the store is closed for good: 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -45,6 +45,10 @@ log = structlog.get_logger(__name__)
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """Size limit of one document: recovery reads all of them."""
+
+BATCH_BYTES = 1024 * 1024
+"""Records of one request to a partition. aiokafka sends one such request after another, and its default is 16 KiB: a hundred
+documents would take forty round trips."""
 
 AT_A_TIME = 100
 """Documents decoded or encoded before other tasks get to run."""
@@ -156,6 +160,7 @@ class FencedStore(Generic[D]):
             settings,
             transactional_id=f"faultline-{about.process}-{partition}",
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            max_batch_size=BATCH_BYTES,
         )
         try:
             await clients.started(producer, settings)
@@ -266,15 +271,18 @@ class FencedStore(Generic[D]):
             if (why := self._why_ended()) is None:
                 raise
             raise why from error
-        # Await every future, also after the first failure: asyncio logs exceptions that were never retrieved.
-        for outcome in await asyncio.gather(*sent, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
         # Committing unchanged offsets again would cost two of five round trips, and nobody else can have moved them.
         moved = {place: offset for place, offset in offsets.items() if self._offsets.get(place) != offset}
+        pending: list[Awaitable[Any]] = [*sent]
         if moved and group:
-            await self._producer.send_offsets_to_transaction(moved, clients.group_name(self._settings, group))
+            # Beside the records, not after them: the two go to different coordinators and end in one commit.
+            name = clients.group_name(self._settings, group)
+            pending.append(self._producer.send_offsets_to_transaction(moved, name))
             self._offsets |= moved  # safe before the commit: if that fails, this store never writes again
+        # Await every future, also after the first failure: asyncio logs exceptions that were never retrieved.
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
         await self._producer.commit_transaction()
 
     async def _send(self, record: Outgoing) -> asyncio.Future[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,6 +132,73 @@ async def test_input_offsets_are_committed_with_the_documents(kafka: Kafka) -> N
     found = await eventually(lambda: reader.committed(place), "an offset is committed", timeout_s=60)
     assert found == 2
     await reader.stop()
+
+
+@contextmanager
+def requests_of(store: FencedStore[Note], before: Callable[[str], Awaitable[object]]) -> Iterator[list[str]]:
+    """The names of the requests that the store's producer sends; each waits for `before` first."""
+    client, names = store._producer.client, list[str]()
+    send = client.send
+
+    async def counted(node: int, request: Any, **more: Any) -> Any:
+        names.append(name := type(request).__name__)
+        await before(name)
+        return await send(node, request, **more)
+
+    client.send = counted
+    try:
+        yield names
+    finally:
+        client.send = send
+
+
+async def at_once(name: str) -> None:
+    """Nothing to wait for."""
+
+
+async def test_an_offset_that_has_not_moved_costs_no_request(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, COMMANDS)
+    store = await opened(settings)
+    place = TopicPartition(clients.topic_name(settings, COMMANDS), 0)
+    with requests_of(store, at_once) as sent:
+        await store.commit([Note("a", "1")], offsets={place: 2}, group="notes")
+        assert {"AddOffsetsToTxnRequest", "TxnOffsetCommitRequest"} <= set(sent)
+        sent.clear()
+        await store.commit([Note("a", "2")], offsets={place: 2}, group="notes")
+        assert {"AddOffsetsToTxnRequest", "TxnOffsetCommitRequest"}.isdisjoint(sent)
+        await store.commit([Note("a", "3")], offsets={place: 3}, group="notes")
+        assert "TxnOffsetCommitRequest" in sent
+    await store.close()
+
+
+async def test_offsets_do_not_wait_for_the_records(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, COMMANDS)
+    store = await opened(settings)
+    place = TopicPartition(clients.topic_name(settings, COMMANDS), 0)
+    with_offsets = asyncio.Event()
+
+    async def records_last(name: str) -> None:
+        if name == "TxnOffsetCommitRequest":
+            with_offsets.set()
+        elif name == "ProduceRequest":
+            async with asyncio.timeout(60):
+                await with_offsets.wait()
+
+    with requests_of(store, records_last):
+        await store.commit([Note("a", "1")], offsets={place: 2}, group="notes")
+    await store.close()
+    assert await settled(settings, RUNS, 0) == [("a", b'{"id":"a","text":"1"}')]
+
+
+async def test_many_documents_go_out_in_few_requests(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    store = await opened(settings)
+    with requests_of(store, at_once) as sent:
+        await store.commit([Note(f"{number}", "x" * 7_000) for number in range(100)])
+    # The first may leave with what was there when the partition had joined the transaction.
+    assert sent.count("ProduceRequest") <= 2
+    await store.close()
+    assert len(await settled(settings, RUNS, 0)) == 100
 
 
 async def test_a_document_too_large_is_refused_and_the_journal_goes_on(kafka: Kafka) -> None:
