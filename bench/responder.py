@@ -7,7 +7,11 @@ beside the times on the clock.
 
 Figures:
   `first_effect_p50_ms`, `first_effect_p99_ms`   ten incidents a second at random moments: from before one is sent to the
-                              broker until the first outward call of its run starts
+                              broker until the first outward call of its run starts; `first_effect_own_ms` of it is the
+                              commit that the call had to wait for (P50)
+  `transaction_ms`            the median commit of that part, `transaction_requests` how many requests it took, and its parts,
+                              each where it was needed: `…_encode_ms`, `…_add_partitions_ms` (with the wait for the markers
+                              of the commit before), `…_produce_ms`, `…_add_offsets_ms`, `…_commit_offsets_ms`, `…_end_ms`
   `incidents_1000_s`          1,000 incidents at once: from before the first is sent until each has had its first call;
                               `incidents_1000_over_s` until every run has made its last one (pods take 2 s to go),
                               `incidents_1000_cpu_s` what that cost, and `incidents_1000_twice` calls that were made though
@@ -27,13 +31,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from statistics import quantiles
+from statistics import median, quantiles
 
 from bench.breakdowns import Past, facts, incident
 from bench.brokered import installation
 from bench.figures import Figure, middle, progress, report
 from bench.responder_process import Line, Process, Writer, now, started, writer
+from bench.transactions import middles
 from streams.config.settings import KafkaSettings
 from streams.kafka.provisioning import apply
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
@@ -64,16 +70,30 @@ async def ready(process: Process, timeout_s: float = 60) -> list[Line]:
     return await process.until(lambda line: line["what"] == "partition ready", timeout_s=timeout_s)
 
 
-async def steadily(bootstrap: str, incidents: int) -> list[float]:
-    """Milliseconds from each incident to its first call."""
+@dataclass(slots=True)
+class Steady:
+    """What was told while incidents came one after another."""
+
+    waits_ms: list[float] = field(default_factory=list)
+    """From each incident to its first call."""
+    own_ms: list[float] = field(default_factory=list)
+    """What the commit before that call took."""
+    transactions: list[Line] = field(default_factory=list)
+
+
+async def steadily(bootstrap: str, incidents: int, told: Steady) -> None:
+    """Incidents at random moments."""
     settings = await fresh(bootstrap)
     chance = random.Random(7)
     sent: dict[str, float] = {}
     first: dict[str, float] = {}
 
     def enough(line: Line) -> bool:
-        if line["what"] == "apply":
-            first.setdefault(line["incident"], line["at"])
+        if line["what"] == "transaction":
+            told.transactions.append(line)
+        elif line["what"] == "apply" and line["incident"] not in first:
+            first[line["incident"]] = line["at"]
+            told.own_ms.append(told.transactions[-1]["ms"])
         return len(first) == incidents
 
     async with writer(settings) as out, started(settings) as process:
@@ -89,7 +109,7 @@ async def steadily(bootstrap: str, incidents: int) -> list[float]:
                 await asyncio.sleep(chance.expovariate(RATE_PER_S))
 
         await asyncio.gather(feed(), process.until(enough, timeout_s=60 + incidents / RATE_PER_S))
-    return [(first[name] - at) * 1e3 for name, at in sent.items()]
+    told.waits_ms += [(first[name] - at) * 1e3 for name, at in sent.items()]
 
 
 async def at_once(bootstrap: str, incidents: int) -> dict[str, float]:
@@ -210,16 +230,24 @@ def measure(parts: Sequence[str], *, quick: bool) -> dict[str, Figure]:
     rounds = 1 if quick else 3
     with Kafka.running() as server:
         if "steady" in parts:
-            waits: list[float] = []
+            told = Steady()
             for _ in range(rounds):
-                waits += asyncio.run(steadily(server.bootstrap, 80 if quick else 300))
-            cut = quantiles(waits, n=100, method="inclusive")
+                asyncio.run(steadily(server.bootstrap, 80 if quick else 300, told))
+            cut = quantiles(told.waits_ms, n=100, method="inclusive")
             figures |= {
                 "first_effect_p50_ms": cut[49],
                 "first_effect_p99_ms": cut[98],
-                "incidents": len(waits),
+                "first_effect_own_ms": median(told.own_ms),
+                "incidents": len(told.waits_ms),
             }
-            progress(f"steady: P50 {cut[49]:.1f} ms, P99 {cut[98]:.1f} ms of {len(waits)}")
+            parts_ms = middles(told.transactions)
+            figures |= {
+                "transaction_ms": parts_ms.pop("ms"),
+                "transaction_requests": parts_ms.pop("requests"),
+                **{f"transaction_{name}_ms": ms for name, ms in parts_ms.items()},
+            }
+            progress(f"steady: P50 {cut[49]:.1f} ms, P99 {cut[98]:.1f} ms of {len(told.waits_ms)}")
+            progress("transaction: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts_ms.items()))
         if "at_once" in parts:
             bursts = []
             for _ in range(rounds):

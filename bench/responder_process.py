@@ -21,6 +21,7 @@ from aiokafka import AIOKafkaProducer
 
 from bench.breakdowns import ACTIONS, POLICY, runbooks
 from bench.brokered import ROOT
+from bench.transactions import Watch
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Waiting
 from runbooks.engine.process import Responder
 from runbooks.language.loader import load
@@ -104,6 +105,7 @@ def _log(_: object, level: str, event: MutableMapping[str, Any]) -> str:
 async def main(options: Line) -> None:
     """Act until killed."""
     structlog.configure(processors=[_log])
+    Watch(tell).begin()
     await Responder(KafkaSettings(**options), POLICY, [Counting()], runbooks(load())).run()
 
 
