@@ -45,6 +45,7 @@ INCIDENT = record(
 _CACHED = 256
 """Results that a condition caches: it is evaluated for each revision of each incident, and seldom for new facts."""
 _MISSING = ("missing",)
+_COMPARED = re.compile(r'\s*incident((?:\.[A-Za-z_]\w*){1,2})\s*([=!]=)\s*"([^"\\\n]*)"\s*')
 _NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
 
 Plain = str | int | float | bool
@@ -70,6 +71,7 @@ class CelCondition:
         parts = [source_of(part.tree, source) for part in conjuncts(self.tree)]
         self._parts = parts if len(parts) > 1 else []
         self._reads = _names_in(source)
+        self._compared = _compared_text(source)
         self._answers: OrderedDict[str, bool | None] = OrderedDict()
 
     def holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain] | None = None) -> bool:
@@ -95,6 +97,8 @@ class CelCondition:
 
     def _answer(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
         """The whole condition, evaluated or cached; None where it cannot be evaluated. Raises ValueError as `holds` does."""
+        if self._compared is not None and (holds := _compare(facts, *self._compared)) is not None:
+            return holds
         key = repr((sorted(parameters.items()), [_looked_up(facts, path) for path in self._reads]))
         if key in self._answers:
             self._answers.move_to_end(key)
@@ -164,6 +168,23 @@ def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
     """
     paths = {tuple(match.group(1).split(".")[1:3]) for match in _NAMED.finditer(source)}
     return ((),) if () in paths else tuple(sorted(paths))
+
+
+def _compared_text(source: str) -> tuple[tuple[str, ...], str, bool] | None:
+    """What a plain comparison compares: a path, a text, and whether they have to be equal. None for any other expression.
+
+    Nearly all runbooks compare the family and the node; each new node would otherwise be evaluated anew.
+    """
+    found = _COMPARED.fullmatch(source)
+    return (tuple(found[1].split(".")[1:]), found[3], found[2] == "==") if found else None
+
+
+def _compare(facts: Mapping[str, Any], path: tuple[str, ...], text: str, equal: bool) -> bool | None:
+    """Whether the comparison holds; None where there is no text at the path, which only CEL can judge."""
+    value: Any = facts
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return (value == text) is equal if isinstance(value, str) else None
 
 
 def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -51,6 +51,34 @@ def test_what_a_condition_does_not_name_does_not_change_its_answer() -> None:
     assert condition.holds(_facts("a", 3, {}))
 
 
+COMPARED = (
+    'incident.family == "a"',
+    'incident.family != "a"',
+    ' incident.facts.xid=="a" ',
+    'incident.facts.xid != ""',
+    'incident.jobs == "a"',
+    'incident.facts == "a"',
+    'incident.nothing == "a"',
+    'incident.family.size == "a"',
+    'incident.family == "\\u0061"',
+)
+
+
+@given(st.sampled_from(COMPARED), st.sampled_from(["", "a", "ab"]), st.integers(0, 2), FACTS)
+def test_a_comparison_with_a_text_answers_as_cel_does(
+    source: str, family: str, jobs: int, facts: dict[str, Any]
+) -> None:
+    condition, seen = CelCondition(source), _facts(family, jobs, facts)
+    assert condition._answer(seen, {}) == condition._evaluated(seen, {})
+
+
+def test_another_node_costs_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(CelCondition, "_evaluated")
+    condition = CelCondition('incident.family == "a" && incident.root.node != ""')
+    for node in ("node-01", "node-02", ""):
+        assert condition.holds({"family": "a", "root": {"node": node}}) is bool(node)
+
+
 def test_what_is_remembered_is_bounded() -> None:
     condition = CelCondition("incident.jobs == 7")
     answers = [condition.holds(_facts("a", jobs, {})) for jobs in range(600)]
