@@ -42,6 +42,8 @@ class PartitionDocuments:
         self.outbox = Outbox()
         self.clusters: dict[str, ClusterState] = {}
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
+        self._in_flight: dict[str, frozenset[str]] = {}
+        """Keys of the targets to which each run has calls in flight, as counted in `_busy`; runs without any are left out."""
 
     def cluster(self, name: str) -> ClusterState:
         """The state of a cluster; empty for one not known yet."""
@@ -69,7 +71,7 @@ class PartitionDocuments:
         """
         run = result.run
         known = self.runs.get(run.id)
-        if known != run:
+        if known is not run and known != run:
             self.keep(run, now)
             self.outbox.runs[run.id] = None
             for target in self.runs.targets(run.id):
@@ -91,15 +93,16 @@ class PartitionDocuments:
 
     def keep(self, run: Run, now: datetime) -> None:
         """Replace a run by its new state, and recount what depends on it."""
-        known = self.runs.get(run.id)
         self.runs.put(run)
         self.timers.bring_forward(run.id, now)
-        self.count(run, known)
+        self.count(run)
 
-    def count(self, run: Run, known: Run | None = None) -> None:
-        """Update the guardrails' counts and the busy targets; `known` is the run as counted before."""
+    def count(self, run: Run) -> None:
+        """Update the guardrails' counts and the busy targets."""
         self.cluster(run.cluster).run_counts.put(run)
-        before, after = (_targets_in_flight(one) if one is not None else frozenset() for one in (known, run))
+        before, after = self._in_flight.pop(run.id, frozenset()), _targets_in_flight(run)
+        if after:
+            self._in_flight[run.id] = after
         busy = self._busy.setdefault(run.cluster, {})
         for key in before - after:
             busy[key] = busy.get(key, frozenset()) - {run.id}

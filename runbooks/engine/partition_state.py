@@ -46,6 +46,9 @@ CHECK_FOR_OLD = timedelta(hours=1)
 AT_A_TIME = 100
 """Runs recovered before other tasks get to run."""
 
+READ_LATER = 10
+"""Finished runs that an iteration with nothing else to do reads whole."""
+
 LONGEST_HOLD_S = 60.0
 """A ticket system that asks for a longer pause is tried again after this."""
 
@@ -101,6 +104,8 @@ class PartitionState:
         self._commands: list[Command] = []
         self._recovered: deque[tuple[str, tuple[TimelineNote, ...]]] = deque()
         """Runs taken over with a call in flight, and what the timeline has to say about it."""
+        self._unread: deque[str] = deque()
+        """Finished runs that may hold a node and count by their summary: nobody knows yet whether they can be read whole."""
         self._reported_unreadable: set[str] = set()
         self._checked_for_old_at: datetime | None = None
         for name in () if acquired else self._decoded():
@@ -125,9 +130,9 @@ class PartitionState:
 
     def _recover(self, run: Run, now: datetime) -> None:
         documents = self._documents
-        if self._acquired:
-            documents.count(run)
         if run.id not in self.runs.live:
+            if self._acquired:
+                documents.count(run)
             return
         for record in run.steps:
             row = record.effect
@@ -138,6 +143,8 @@ class PartitionState:
             # Committed a few at a time later on: a successor of ours would find out the same.
             documents.keep(result.run, now)
             self._recovered.append((run.id, result.notes))
+        elif self._acquired:
+            documents.count(run)
         documents.timers.bring_forward(run.id, now)
         documents.cluster(run.cluster).note_inherited_calls(result.run)
 
@@ -147,9 +154,13 @@ class PartitionState:
         window_s = policy.blast_radius.window_s
         longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
         recent = summary.updated_at > now - timedelta(seconds=longest_s)
-        wanted = recent or summary.may_hold(state.view.nodes, now, window_s)
-        if wanted and (run := self.runs.get(name)) is not None:
+        if recent and (run := self.runs.get(name)) is not None:
             state.run_counts.put(run)
+        elif not recent and summary.may_hold(state.view.nodes, now, window_s):
+            state.run_counts.put_ended(
+                name, summary.created_at, summary.cordons, summary.jobs, shadow=summary.shadow
+            )
+            self._unread.append(name)
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""
@@ -266,6 +277,8 @@ class PartitionState:
         self._delete_old(now)
         # Again: what follows a run that escalated just now starts in the same commit.
         self._planner.continue_ended(now, self._budget.incidents)
+        if not self._has_work_left(now):
+            self._read_ended()
         self._report_unreadable(now)
 
     def due_at(self) -> datetime | None:
@@ -275,12 +288,24 @@ class PartitionState:
 
     def is_behind(self, now: datetime) -> bool:
         """Whether the last `advance` left something undone that can be done now."""
-        return bool(self._fresh or self._recovered or self._documents.ended) or self._schedule.is_behind(now)
+        return bool(self._unread) or self._has_work_left(now)
 
     def collect(self) -> CommitBatch:
         """Everything that has changed since the last call."""
         outbox, self._documents.outbox = self._documents.outbox, Outbox()
         return outbox.batch(self.runs, self.control)
+
+    def _has_work_left(self, now: datetime) -> bool:
+        return bool(self._fresh or self._recovered or self._documents.ended) or self._schedule.is_behind(now)
+
+    def _read_ended(self) -> None:
+        """Read some of the finished runs that may hold a node, once nothing else waits: an operator has to learn of one that is
+        damaged, and its node then counts by its marks."""
+        for _ in range(min(READ_LATER, len(self._unread))):
+            name = self._unread.popleft()
+            cluster = summary.cluster if (summary := self.runs.summaries.get(name)) is not None else ""
+            if self.runs.get(name) is None and cluster:
+                self._documents.cluster(cluster).run_counts.drop(name)
 
     def _commit_recovered(self, now: datetime) -> None:
         """Add some recovered runs to the next commit, with a line on their timelines."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from runbooks.engine.guardrails.cordoned_nodes import INVENTORY_LAG
+from runbooks.engine.guardrails.cordoned_nodes import INVENTORY_LAG, Cordon
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.facts import NodeFact
@@ -19,6 +19,10 @@ from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, Ste
 from streams.model.run_migrations import SCHEMA
 
 _FINISHED = "faultline-finished"
+
+_NOT_OVER = tuple(f'"state":"{state}"'.encode() for state in RunState if not state.is_over)
+_STEPS = b',"steps":['
+"""In the document of a run that is not over the one stands before the other, and no text can: quotes are escaped there."""
 
 _SETTLED = (EffectState.UNDONE, EffectState.REFUSED)
 
@@ -74,8 +78,12 @@ class RunSummary:
     targets: frozenset[str]
     """Keys of its targets."""
     offenders: frozenset[str]
-    cordons: tuple[tuple[str, datetime | None], ...]
-    """As `PartialRun.cordons`."""
+    shadow: bool
+    """As `guardrails.cordoned_nodes.is_shadow` says."""
+    cordons: tuple[Cordon, ...]
+    """As `PartialRun.cordons`, of an admitted run."""
+    jobs: frozenset[str]
+    """Keys of the jobs that it suspended, where it has cordons."""
 
     def may_hold(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
         """Whether a node may still be cordoned by it; `guardrails.run_counts` counts that exactly."""
@@ -120,7 +128,7 @@ class PartialRun:
         )
 
     @property
-    def cordons(self) -> tuple[tuple[str, datetime | None], ...]:
+    def cordons(self) -> tuple[Cordon, ...]:
         """Nodes that it cordoned, may have cordoned or (in shadow mode) would have, and has not uncordoned, with the time.
 
         The same as `guardrails.cordoned_nodes.cordons` finds in the full document.
@@ -145,6 +153,8 @@ class PartialRun:
     @property
     def summary(self) -> RunSummary:
         """What is kept while the document stays encoded."""
+        cordons = self.cordons if self.admitted_at is not None else ()
+        moved = (step for step in self.plan.steps if step.action == "suspend_job" and cordons)
         return RunSummary(
             self.id,
             self.incident,
@@ -157,7 +167,9 @@ class PartialRun:
             self.escalated_from,
             targets_of(self.plan.steps),
             names_of(self.offender, self.offenders),
-            self.cordons,
+            self.plan.mode is Mode.SHADOW or self.state is RunState.SHADOWED,
+            cordons,
+            targets_of(moved),
         )
 
 
@@ -186,6 +198,8 @@ def summary_if_finished(key: str, raw: bytes) -> RunSummary | None:
 
     That is one with work left, under a wrong key, or of another schema version: only the full decoder handles those.
     """
+    if raw.endswith(_NOT_OVER, 0, max(0, raw.rfind(_STEPS))):
+        return None
     try:
         run = decode(PartialRun, raw)
     except BadInput:

@@ -57,6 +57,10 @@ def mass_faults(
     limits = policy.breaker
     if limits.mass_min_nodes == 0:
         return None
+    enough = max(limits.mass_min_nodes, ceil(limits.mass_share * len(view.nodes)))
+    if run_counts.most_wanted(shadow=shadow) < enough:
+        # Not even all runs of any time want to act on so many: no need to ask each of them at every iteration.
+        return None
     since = _since(control, now, limits.mass_window_s)
     nodes: set[str] = set()
     for run_id, wanted in run_counts.wanting(shadow=shadow, since=since):
@@ -67,7 +71,6 @@ def mass_faults(
         # A responder that was down plans old incidents all at once, so the time they were opened counts.
         if incident.opened_at > since and (may_act(run) or not is_old(incident, view, policy.freshness_s)):
             nodes |= wanted
-    enough = max(limits.mass_min_nodes, ceil(limits.mass_share * len(view.nodes)))
     if len(nodes) < enough:
         return None
     return Trip(

@@ -17,6 +17,9 @@ OWN_TAINT = "faultline.dev/incident="
 MADE = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED)
 """States of a change that was made, or may have been."""
 
+Cordon = tuple[str, datetime | None]
+"""A node that a run cordoned, or may have cordoned, and when that was confirmed."""
+
 
 def is_shadow(run: Run) -> bool:
     """Whether a run changes nothing outside: such runs are counted separately."""
@@ -67,12 +70,16 @@ def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
             yield record, planned
 
 
-def uncordoned_since(record: StepRecord, fact: NodeFact) -> bool:
+def confirmed_at(record: StepRecord) -> datetime | None:
+    """When the step's change was confirmed; None where it is not."""
+    return record.effect.confirmed_at if record.effect is not None else None
+
+
+def uncordoned_since(cordoned_at: datetime | None, fact: NodeFact) -> bool:
     """Whether the inventory shows the node uncordoned, in a fact that is surely later than this cordon."""
-    effect = record.effect
-    if effect is None or effect.confirmed_at is None or fact.unschedulable:
+    if cordoned_at is None or fact.unschedulable:
         return False
-    return fact.observed_at > effect.confirmed_at + INVENTORY_LAG
+    return fact.observed_at > cordoned_at + INVENTORY_LAG
 
 
 def is_held(fact: NodeFact) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold, refuse
-from runbooks.engine.guardrails.cordoned_nodes import cordons, uncordoned_since
+from runbooks.engine.guardrails.cordoned_nodes import confirmed_at, cordons, uncordoned_since
 from streams.model.incident import NO_NODE
 
 
@@ -22,7 +22,7 @@ def reopened(context: GuardContext) -> Ruling | None:
     """A person who uncordoned a node of ours has decided against it."""
     for record, planned in cordons(context.run):
         fact = context.view.nodes.get(planned.target.name) if planned.target else None
-        if fact is not None and uncordoned_since(record, fact):
+        if fact is not None and uncordoned_since(confirmed_at(record), fact):
             return refuse("a person's change", f"{fact.name} was uncordoned manually")
     return None
 

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from runbooks.engine.guardrails.cordoned_nodes import (
+    Cordon,
     admitted_at,
+    confirmed_at,
     cordons,
     is_held,
     is_shadow,
@@ -23,7 +25,7 @@ from runbooks.engine.guardrails.cordoned_nodes import (
     uncordoned_since,
 )
 from streams.inventory.cluster_view import ClusterView
-from streams.model.run import Run, RunOutcome, StepRecord, StepState
+from streams.model.run import Run, RunOutcome, StepState
 
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -42,7 +44,7 @@ class _Contribution:
     """Keys of what it acts on, while it is admitted and not over: see `acted_on`."""
     busy: frozenset[str]
     """Names of the nodes among them."""
-    cordons: tuple[tuple[str, StepRecord], ...]
+    cordons: tuple[Cordon, ...]
     started: tuple[datetime, ...]
     """When each destructive step started."""
     reserved: int
@@ -77,10 +79,7 @@ class _Cordoned:
             return
         self._names = None
         self._times.update(names)
-        self._times.subtract(known)
-        for name in known:
-            if not self._times[name]:
-                del self._times[name]
+        _take_away(self._times, known)
 
     @property
     def names(self) -> frozenset[str]:
@@ -101,29 +100,49 @@ class RunCounts:
         self._reserved: dict[bool, int] = _both(int)
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
+        self._wanted: dict[bool, Counter[str]] = _both(Counter)
         self._cordoned: dict[bool, _Cordoned] = {}
         for run in runs:
             self.put(run)
 
     def put(self, run: Run) -> None:
         """Add a run, or update it."""
-        part = _contribution(run)
-        if self._parts.get(run.id) == part:
+        self._put(run.id, _contribution(run))
+
+    def put_ended(
+        self,
+        run_id: str,
+        created_at: datetime,
+        cordons: tuple[Cordon, ...],
+        jobs: frozenset[str],
+        *,
+        shadow: bool,
+    ) -> None:
+        """Add a run that ended before the window of any count: of it count only the nodes that it may still hold cordoned."""
+        part = _Contribution(
+            shadow=shadow, created_at=created_at, targets=frozenset(), busy=frozenset(), cordons=cordons, started=(),
+            reserved=0, failed_at=None, wants=frozenset(), jobs=jobs,
+        )  # fmt: skip
+        self._put(run_id, part)
+
+    def _put(self, run_id: str, part: _Contribution) -> None:
+        if self._parts.get(run_id) == part:
             return
-        self.drop(run.id)
-        self._parts[run.id] = part
+        self.drop(run_id)
+        self._parts[run_id] = part
         for key in part.targets:
-            self._by_target[part.shadow][key][run.id] = None
+            self._by_target[part.shadow][key][run_id] = None
         if part.cordons or part.busy:
-            self._cordoning[part.shadow][run.id] = None
-            self._recount(run.id, part.shadow)
+            self._cordoning[part.shadow][run_id] = None
+            self._recount(run_id, part.shadow)
         for at in part.started:
-            insort(self._started[part.shadow], (at, run.id))
+            insort(self._started[part.shadow], (at, run_id))
         self._reserved[part.shadow] += part.reserved
         if part.failed_at is not None:
-            insort(self._failed, (part.failed_at, run.id))
+            insort(self._failed, (part.failed_at, run_id))
         if part.wants:
-            insort(self._wanting[part.shadow], (part.created_at, run.id))
+            insort(self._wanting[part.shadow], (part.created_at, run_id))
+            self._wanted[part.shadow].update(part.wants)
 
     def drop(self, run_id: str) -> None:
         """Remove a run."""
@@ -142,6 +161,7 @@ class RunCounts:
             _remove(self._failed, (part.failed_at, run_id))
         if part.wants:
             _remove(self._wanting[part.shadow], (part.created_at, run_id))
+            _take_away(self._wanted[part.shadow], part.wants)
 
     def rival(self, run: Run, keys: Iterable[str]) -> tuple[str, str] | None:
         """Another admitted run that is not over and acts on one of the targets: its id and the target's key."""
@@ -201,6 +221,10 @@ class RunCounts:
         for _, run_id in wanting[_after(wanting, since) :]:
             yield run_id, self._parts[run_id].wants
 
+    def most_wanted(self, *, shadow: bool) -> int:
+        """How many nodes the runs act on, whenever they were planned: at least as many as `wanting` tells of."""
+        return len(self._wanted[shadow])
+
     def _recount(self, run_id: str, shadow: bool) -> None:
         if (known := self._cordoned.get(shadow)) is not None:
             known.changed[run_id] = None
@@ -212,22 +236,23 @@ def _cordoned_by(
     """The nodes that one run holds cordoned or is about to cordon, and when that expires although nothing changes."""
     cordoned = set(part.busy)
     until = _FOREVER
-    for name, record in part.cordons:
+    for name, made_at in part.cordons:
         fact = view.nodes.get(name)
-        effect = record.effect
         if fact is not None:
-            holds = not uncordoned_since(record, fact)
-        elif effect is None or effect.confirmed_at is None:
+            holds = not uncordoned_since(made_at, fact)
+        elif made_at is None:
             holds = True
         else:
-            holds = effect.confirmed_at + window >= now
-            until = min(until, effect.confirmed_at + window) if holds else until
+            holds = made_at + window >= now
+            until = min(until, made_at + window) if holds else until
         if holds:
             cordoned.add(name)
     return frozenset(cordoned), until
 
 
 def _contribution(run: Run) -> _Contribution:
+    """What a run adds. Its times are all in the one UTC: each decoded time has a time zone object of its own, and comparing
+    two of those takes ten times as long."""
     shadow = is_shadow(run)
     admitted = run.admitted_at is not None
     live = admitted and not run.state.is_over
@@ -240,20 +265,23 @@ def _contribution(run: Run) -> _Contribution:
         if at is None:
             continue
         if shadow:
-            started.append(at)
+            started.append(at.astimezone(UTC))
         elif record.effect is not None:
-            started.append(record.started_at or record.effect.intended_at)
+            started.append((record.started_at or record.effect.intended_at).astimezone(UTC))
         elif live and not record.state.is_over:
             reserved += 1
+    failed_at = None if shadow else _failed_at(run)
     return _Contribution(
         shadow=shadow,
-        created_at=run.created_at,
+        created_at=run.created_at.astimezone(UTC),
         targets=acted_on(run) if live else frozenset(),
         busy=frozenset(node_targets(run)) if live else frozenset(),
-        cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if admitted else (),
+        cordons=tuple((p.target.name, confirmed_at(r)) for r, p in cordons(run) if p.target)
+        if admitted
+        else (),
         started=tuple(started),
         reserved=reserved,
-        failed_at=None if shadow else _failed_at(run),
+        failed_at=failed_at.astimezone(UTC) if failed_at is not None else None,
         wants=frozenset(node_targets(run)),
         jobs=frozenset(job_targets(run)),
     )
@@ -287,6 +315,14 @@ def _failed_at(run: Run) -> datetime | None:
 def _both(make: Callable[[], T]) -> dict[bool, T]:
     """One for shadow-mode runs, one for the others."""
     return {True: make(), False: make()}
+
+
+def _take_away(times: Counter[str], names: Iterable[str]) -> None:
+    """Count each name once less, and forget those that are gone."""
+    for name in names:
+        times[name] -= 1
+        if not times[name]:
+            del times[name]
 
 
 def _after(rows: list[_Row], since: datetime) -> int:

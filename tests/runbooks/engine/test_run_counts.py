@@ -8,10 +8,14 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runbooks.engine.guardrails.breaker import mass_faults
 from runbooks.engine.guardrails.run_counts import RunCounts
+from streams.config.settings import Breaker, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
+from streams.model.control import Control
 from streams.model.entity import JobRef
 from streams.model.facts import NodeFact, PodFact
+from streams.model.incident import Incident
 from streams.model.run import Mode, Run, StepRecord, StepState
 from tests.effort import tries
 from tests.runbooks.engine.test_guardrails import closed
@@ -19,6 +23,7 @@ from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB, cluster
 
 NODES = ("node-00", "node-01", "node-02")
 WINDOW_S = 3600.0
+LONG_AGO = NOW - timedelta(days=365)
 MOVES = st.one_of(
     st.tuples(st.just("run"), st.sampled_from(NODES), st.booleans(), st.integers(-2, 2), st.booleans()),
     st.tuples(st.just("drop"), st.sampled_from(NODES)),
@@ -69,6 +74,27 @@ def test_the_cordoned_nodes_are_the_same_counted_as_they_change_and_counted_anew
                 for counted in (census, RunCounts(runs.values()))
             )
             assert kept == anew
+            wanted = {name for _, names in census.wanting(shadow=shadow, since=LONG_AGO) for name in names}
+            assert census.most_wanted(shadow=shadow) == len(wanted)
+
+
+def test_no_run_is_asked_for_mass_faults_where_all_of_them_want_too_few_nodes() -> None:
+    counts = RunCounts(_closing(node, shadow=False, confirmed_min=0, finished=False) for node in NODES[:2])
+    view, nobody = cluster(8), dict[str, Incident]()
+    for enough, asked in ((3, 0), (2, 2)):
+        runs = _Asked()
+        policy = ResponderSettings(breaker=Breaker(mass_min_nodes=enough, mass_share=0.1))
+        trip = mass_faults(Control(CLUSTER), counts, runs, nobody, view, policy, NOW, shadow=False)
+        assert (trip, runs.times) == (None, asked)
+
+
+class _Asked(dict[str, Run]):
+    """Runs that nobody has, and how often they were asked for."""
+
+    times = 0
+
+    def get(self, *asked: object) -> None:  # type: ignore[override]
+        self.times += 1
 
 
 def _node(name: str, seen_at: datetime, *, cordoned: bool, ours: bool) -> NodeFact:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
 from connectors.base import Done, Refused
+from runbooks.engine import run_summaries
 from runbooks.engine.guardrails.cordoned_nodes import cordons
-from runbooks.engine.partition_state import KEEP_FINISHED, PartitionState
+from runbooks.engine.guardrails.run_counts import RunCounts
+from runbooks.engine.partition_state import KEEP_FINISHED, READ_LATER, PartitionState
 from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.machine import advance
 from runbooks.engine.run.outcomes import recover
@@ -279,8 +282,84 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
     made.take_fact(fact.key, fact)
     list(made.recovering(at(86400)))
     census = made._documents.cluster("c1").run_counts
+    before = census.cordoned(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
+    assert (before, made.runs.decoded) == (frozenset({"node-03"}), 0)
+    made.advance(at(86400))
     closed = census.cordoned(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
     assert (closed, list(made.runs.unreadable)) == (frozenset({"node-03"}), [HISTORY[0].id])
+    assert [line.event for line in made.collect().timeline] == ["run.lost"]
+    assert not census._parts
+
+
+def test_runs_that_may_hold_a_node_are_read_whole_after_the_takeover() -> None:
+    made = board(shelved(*HISTORY, under_way(99)))
+    fact = NodeFact("c1", "node-03", "u", NOW, unschedulable=True, owner_incident=HISTORY[0].incident)
+    made.take_fact(fact.key, fact)
+    told(made, incident(id="inc-0099"))
+    now = at(86400)
+    list(made.recovering(now))
+    census = made._documents.cluster("c1").run_counts
+    assert made.runs.decoded == 1
+    assert census.cordoned_for(JOB.key, ["node-03"], shadow=False) == {"node-03"}
+    decoded = [1]
+    while made.is_behind(now):
+        made.advance(now)
+        decoded.append(made.runs.decoded)
+    assert decoded[-1] == 31
+    assert all(later - earlier <= READ_LATER for earlier, later in pairwise(decoded))
+    assert census.cordoned_for(JOB.key, ["node-03"], shadow=False) == {"node-03"}
+
+
+ENDED = {
+    "went well": HISTORY[0],
+    "it was taken back": FORMS["it was taken back"],
+    "it could not be taken back": FORMS["it could not be taken back"],
+    "in shadow mode": replace(HISTORY[0], plan=replace(HISTORY[0].plan, mode=Mode.SHADOW)),
+    "never admitted": replace(HISTORY[0], admitted_at=None),
+}
+
+
+@pytest.mark.parametrize("name", ENDED)
+@pytest.mark.parametrize("closed", [True, False])
+def test_of_a_run_that_ended_before_every_window_its_summary_counts_the_same(name: str, closed: bool) -> None:
+    run = ENDED[name]
+    found = decode(PartialRun, encode(run)).summary
+    by_run, by_summary = RunCounts([run]), RunCounts()
+    by_summary.put_ended(run.id, found.created_at, found.cordons, found.jobs, shadow=found.shadow)
+    view, now, since = cluster(), at(86400), at(80000)
+    view.put(replace(view.nodes["node-03"], unschedulable=closed, observed_at=now))
+
+    def counted(counts: RunCounts, shadow: bool) -> tuple[object, ...]:
+        cordoned = counts.cordoned(view, shadow=shadow, now=now, window_s=3600)
+        return (
+            cordoned,
+            counts.cordoned_for(JOB.key, ["node-03"], shadow=shadow),
+            counts.spent(shadow=shadow, since=since),
+            counts.failures(since),
+            list(counts.wanting(shadow=shadow, since=since)),
+            counts.rival(replace(run, id="run-other"), {"Node//node-03", JOB.key}),
+        )
+
+    for shadow in (True, False):
+        assert counted(by_run, shadow) == counted(by_summary, shadow)
+
+
+@pytest.mark.parametrize("state", RunState)
+def test_the_document_of_a_run_that_is_not_over_is_not_read_twice(
+    state: RunState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def counted(kind: type[PartialRun], raw: bytes) -> PartialRun:
+        read.append(kind)
+        return decode(kind, raw)
+
+    monkeypatch.setattr(run_summaries, "decode", counted)
+    run = replace(
+        HISTORY[0], state=state, context={"state": "running", "steps": '"state":"running","steps":['}
+    )
+    assert (summary_if_finished(run.id, encode(run)) is None) is not state.is_over
+    assert read == ([PartialRun] if state.is_over else [])
 
 
 @pytest.mark.parametrize("name", FORMS)
