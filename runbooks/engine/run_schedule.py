@@ -6,6 +6,7 @@ revision of its incident, a change of its targets or of another run on them) bri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from runbooks.engine.call_slots import CLUSTER, NEW_TICKETS, QUEUES
@@ -76,21 +77,24 @@ class RunSchedule:
     def advance(self, run: Run, now: datetime) -> None:
         """Advance one run as far as it goes now, and queue it for the call slots that it lacks."""
         incident, priority = self._documents.incidents.get(run.incident), self._priority(run)
-        if incident is not None:
-            result = advance(run, self.context(run, incident, now), now)
-        else:
-            result = advance_without_incident(run, self.context(run, placeholder(run), now), now)
-        urgent_in = {queue: self._is_urgent(run, queue) for queue in QUEUES}
+        urgent_in = self._urgent_in(run, priority)
+        context = self._context(run, incident or placeholder(run), now, urgent_in)
+        result = (advance if incident is not None else advance_without_incident)(run, context, now)
         self._documents.apply(result, now, urgent_in)
         for (queue, urgent), queued in self._waiting.items():
             if queue in result.waits and urgent is urgent_in[queue]:
                 queued.bring_forward(run.id, (priority, age(run)))
             else:
                 queued.drop(run.id)
-        self._set_timer(run, now)
+        self._set_timer(run, priority, now)
 
     def context(self, run: Run, incident: Incident, now: datetime) -> RunContext:
         """What a run is advanced against."""
+        return self._context(run, incident, now, self._urgent_in(run, self._priority(run)))
+
+    def _context(
+        self, run: Run, incident: Incident, now: datetime, urgent_in: Mapping[str, bool]
+    ) -> RunContext:
         documents = self._documents
         state = documents.cluster(run.cluster)
         return RunContext(
@@ -99,7 +103,7 @@ class RunSchedule:
             siblings=tuple(other for other in documents.runs.of(run.incident) if other.id != run.id),
             control=state.control_of(run), run_counts=state.run_counts,
             free_slots=documents.slots.free_slots(
-                now, urgent=self._priority(run) < LATER, urgent_ticket=self._is_urgent(run, NEW_TICKETS)
+                now, urgent=urgent_in[CLUSTER], urgent_ticket=urgent_in[NEW_TICKETS]
             ),
         )  # fmt: skip
 
@@ -132,22 +136,23 @@ class RunSchedule:
         view = self._documents.cluster(run.cluster).view
         return may_act(run) or not is_old(incident, view, self._policy.freshness_s)
 
-    def _is_urgent(self, run: Run, queue: str) -> bool:
-        """Whether the run's calls in this queue go first. The ticket of a decisive fault does so also after its node is cordoned:
-        an operator has to learn of it."""
-        if self._priority(run) < LATER:
-            return True
-        return queue != CLUSTER and run.plan.mode is not Mode.SHADOW and self._is_beyond_doubt(run)
+    def _urgent_in(self, run: Run, priority: int) -> dict[str, bool]:
+        """For each queue, whether the run's calls go first there. The ticket of a decisive fault does so also after its node is
+        cordoned: an operator has to learn of it."""
+        if priority < LATER:
+            return dict.fromkeys(QUEUES, True)
+        ticket = run.plan.mode is not Mode.SHADOW and self._is_beyond_doubt(run)
+        return {queue: ticket and queue != CLUSTER for queue in QUEUES}
 
-    def _set_timer(self, before: Run, now: datetime) -> None:
-        """Set when a run that has just been advanced is advanced again."""
+    def _set_timer(self, before: Run, priority: int, now: datetime) -> None:
+        """Set when a run that has just been advanced is advanced again. `priority` is the one it had."""
         run, live = self._documents.runs[before.id], self._documents.runs.live
         if run.id not in live:
             self._documents.timers.drop(run.id)
             return
         # What holds a step may clear without any change of the run or its targets: a window passes, another node is returned.
         pause_s = HELD_RECHECK_S if run is before else CHANGED_RECHECK_S
-        if self._priority(run) == LATER:
+        if (priority if run is before else self._priority(run)) == LATER:
             pause_s *= max(1.0, len(live) / CALM_RUNS)
         at = now + timedelta(seconds=pause_s)
         due = due_at(run)

@@ -31,10 +31,10 @@ def pool_floor(context: GuardContext) -> Ruling | None:
     protect = context.policy.protect
     wanted = {name: fact for name in context.nodes if (fact := context.view.nodes.get(name)) is not None}
     for pool in sorted({fact.pool for fact in wanted.values()}, key=str):
-        open_now = context.schedulable(pool)
-        lost = open_now & wanted.keys()
-        left = len(open_now) - len(lost)
-        size = context.view.gpu_nodes()[pool].count
+        nodes, cordoned = context.view.gpu_nodes()[pool], context.cordoned
+        lost = (nodes.open & wanted.keys()) - cordoned
+        left = len(nodes.open) - len(nodes.open & cordoned) - len(lost)
+        size = nodes.count
         keep = max(protect.keep_per_pool, ceil(protect.keep_pool_share * size))
         if lost and left < keep:
             return ask(

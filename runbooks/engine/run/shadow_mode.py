@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runbooks.engine.guardrails import GuardContext, RulingKind, judge
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.transition import RunContext, RunTransition
@@ -73,10 +71,9 @@ def _sentence(planned: PlannedStep, verdict: str, reason: str) -> str:
 
 def guard_context(transition: RunTransition, planned: PlannedStep, context: RunContext) -> GuardContext:
     """What the guardrails are given for one step, with the run as the transition has it."""
-    run = replace(transition.run, steps=tuple(transition.records.values()))
     return GuardContext(
         context.incident,
-        run,
+        transition.so_far(),
         planned,
         context.view,
         context.others,

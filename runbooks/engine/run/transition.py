@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import is_
 from typing import Any, Literal
 
 from connectors.base import Effect
@@ -260,14 +261,27 @@ class RunTransition:
         )
         self.calls.append(Call(self.run.id, planned.id, kind, effect))
 
+    def so_far(self) -> Run:
+        """The run with its records as they are now."""
+        steps = tuple(self.records.values())
+        return self.run if _are(steps, self.run.steps) else replace(self.run, steps=steps)
+
     def result(self) -> TransitionResult:
         """The result; the revision increases only when something changed."""
-        run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
-        if run != self.before:
-            run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
+        run, before = self.before, self.before
+        steps = tuple(_bounded(self.records[record.id]) for record in self.run.steps)
+        same = self.run is before and _are(steps, before.steps)
+        # Equal records may have been written again: that is no change either.
+        if not same and (steps != before.steps or replace(self.run, steps=steps) != before):
+            run = replace(self.run, steps=steps, revision=before.revision + 1, updated_at=self.now)
         return TransitionResult(
             run, tuple(self.calls), tuple(self.notes), tuple(self.reports), frozenset(self.waits)
         )
+
+
+def _are(records: Sequence[StepRecord], others: Sequence[StepRecord]) -> bool:
+    """Whether these are the very same records, as in most events of most runs: then the run need not be copied."""
+    return len(records) == len(others) and all(map(is_, records, others))
 
 
 def _bounded(record: StepRecord) -> StepRecord:
