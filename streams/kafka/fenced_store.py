@@ -48,7 +48,7 @@ MAX_DOCUMENT_BYTES = 1024 * 1024
 
 BATCH_BYTES = 1024 * 1024
 """Records of one request to a partition. aiokafka sends one such request after another, and its default is 16 KiB: a hundred
-documents would take forty round trips."""
+documents would take fifty round trips."""
 
 AT_A_TIME = 100
 """Documents decoded or encoded before other tasks get to run."""
