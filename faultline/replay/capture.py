@@ -5,25 +5,23 @@
     topology.yaml       which NIC is attached to which switch port, like `inventory.topology_file`; optional
     kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would show them
 
-`timestamp` is in milliseconds. `value` and `key` are strings, null, or {"base64": …} for bytes that are not UTF-8.
+How a record is written: `record_format`.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import orjson
-import zstandard
 
+from faultline.replay.record_format import json_of, record_line
+from faultline.replay.topic_records import TopicFile, blocks
 from streams.inventory.recorded_watch import read_change
-from streams.model.clock import from_millis, parse_rfc3339, rfc3339, to_millis
+from streams.model.clock import parse_rfc3339, rfc3339
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 from streams.model.watch import ObjectChange
@@ -45,22 +43,25 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture in memory; records of a topic are in their file's order. `topology` is the topology file, empty without one."""
+    """A capture; records of a topic are in their file's order. `topology` is the topology file, empty without one.
+
+    `records` are in memory, or read whenever they are iterated (`TopicFile`).
+    """
 
     meta: Meta
-    records: Mapping[str, tuple[RawRecord, ...]]
+    records: Mapping[str, Collection[RawRecord]]
     kube_changes: tuple[ObjectChange, ...] = field(default=())
     topology: str = ""
 
 
 def read(directory: Path) -> Capture:
-    """Read a capture whole.
+    """Open a capture. The records of its topics are read when they are asked for.
 
     Raises:
-        BadInput: naming the file and line that is invalid.
+        BadInput: naming the file and line that is invalid; also while records are read.
     """
     meta = _read_meta(directory / META)
-    records: dict[str, tuple[RawRecord, ...]] = {}
+    records: dict[str, Collection[RawRecord]] = {}
     changes: tuple[ObjectChange, ...] = ()
     for path in sorted(directory.iterdir()):
         name = path.name.removesuffix(".zst")
@@ -72,7 +73,7 @@ def read(directory: Path) -> Capture:
             topic = name.removesuffix(".jsonl")
             if topic in records:
                 raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
-            records[topic] = tuple(_record(topic, line, where) for line, where in _lines(path))
+            records[topic] = TopicFile(topic, path)
     cabling = directory / TOPOLOGY
     return Capture(meta, records, changes, cabling.read_text() if cabling.exists() else "")
 
@@ -99,60 +100,6 @@ def write(directory: Path, capture: Capture) -> None:
         (directory / TOPOLOGY).write_text(capture.topology)
 
 
-def record_line(record: RawRecord) -> bytes:
-    """One record as one line of a topic's file, line end included."""
-    headers = [[name, _text(value)] for name, value in record.headers]
-    line = {
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": to_millis(record.timestamp),
-        "key": _text(record.key),
-        "value": _text(record.value),
-        "headers": headers,
-    }
-    return orjson.dumps(line) + b"\n"
-
-
-def in_time_order(records: Iterable[RawRecord]) -> list[RawRecord]:
-    """Records in one order over all topics and partitions, however a file interleaves them.
-
-    They are sorted by Kafka time, then by topic, partition and offset. Within a partition offsets keep their order even
-    where a shipper's clock ran backwards.
-    """
-    latest: dict[tuple[str, int], datetime] = {}
-    ordered: list[tuple[datetime, str, int, int, RawRecord]] = []
-    for record in sorted(records, key=lambda r: (r.topic, r.partition, r.offset)):
-        partition = (record.topic, record.partition)
-        latest[partition] = max(record.timestamp, latest.get(partition, record.timestamp))
-        ordered.append((latest[partition], record.topic, record.partition, record.offset, record))
-    ordered.sort(key=lambda entry: entry[:4])
-    return [entry[4] for entry in ordered]
-
-
-def _text(raw: bytes | None) -> Any:
-    if raw is None:
-        return None
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(raw).decode()}
-
-
-def _raw(value: Any, where: str) -> bytes | None:
-    match value:
-        case None:
-            return None
-        case str():
-            return value.encode()
-        case {"base64": str(encoded)}:
-            try:
-                return base64.b64decode(encoded, validate=True)
-            except binascii.Error as error:
-                raise BadInput(f"{where}: not base64: {error}") from error
-        case _:
-            raise BadInput(f'{where}: must be a string, null or {{"base64": …}}')
-
-
 def _read_meta(path: Path) -> Meta:
     try:
         content = orjson.loads(path.read_bytes())
@@ -170,38 +117,11 @@ def _read_meta(path: Path) -> Meta:
 
 
 def _lines(path: Path) -> Iterator[tuple[Any, str]]:
-    with _opened(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            where = f"{path}:{number}"
-            if not line.strip():
-                continue
-            try:
-                yield orjson.loads(line), where
-            except orjson.JSONDecodeError as error:
-                raise BadInput(f"{where}: {error}") from error
-
-
-def _opened(path: Path) -> TextIO:
-    if path.suffix != ".zst":
-        return path.open(encoding="utf-8")
-    return io.TextIOWrapper(
-        zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), encoding="utf-8"
-    )
-
-
-def _record(topic: str, line: Any, where: str) -> RawRecord:
-    match line:
-        case {"partition": int(partition), "offset": int(offset), "timestamp": int(millis), "value": value}:
-            headers = tuple(
-                (str(name), _raw(content, f"{where}: header {name}") or b"")
-                for name, content in line.get("headers") or ()
-            )
-            key = _raw(line.get("key"), f"{where}: key")
-            return RawRecord(
-                topic, partition, offset, from_millis(millis), key, _raw(value, f"{where}: value"), headers
-            )
-        case _:
-            raise BadInput(f'{where}: needs "partition", "offset", "timestamp" (ms) and "value"')
+    for first, lines in blocks(path):
+        for number, line in enumerate(lines, first):
+            if line.strip():
+                where = f"{path}:{number}"
+                yield json_of(line, where), where
 
 
 def _kube_change(line: Any, where: str) -> ObjectChange:

@@ -7,8 +7,11 @@ read: it is decided again.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import gc
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,20 +19,19 @@ from typing import Any
 
 import orjson
 
-from faultline.replay.capture import Capture, in_time_order, read
+from faultline.replay.capture import Capture, read
+from faultline.replay.detection import TICK, Clock, Found, Moment, TopicDetection, detector_of, order
 from faultline.replay.threads import RecordedThreads
+from faultline.replay.topic_records import HeldRecords, TopicFile, TopicRecords, from_micros, in_time_order
 from runbooks.engine.dry_run import ActionLine, ShadowResponder
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.correlate import Changes, Config, Engine
-from streams.detect import Detector
-from streams.detect.batch import read_safely
-from streams.detect.deduplication import RollUp
 from streams.inventory.recorded_watch import facts
 from streams.inventory.topology_file import read_topology
 from streams.kafka.topics import INVENTORY, RAW
-from streams.model.clock import rfc3339, to_millis
+from streams.model.clock import rfc3339
 from streams.model.codec import decode, encode_plain
 from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
@@ -44,7 +46,11 @@ from streams.model.signal import Signal
 AFTERMATH = timedelta(minutes=3)
 """Time advances this far past the last record, so that decisions that wait for more evidence are made."""
 
-TICK = timedelta(seconds=1)
+_COLLECT_AFTER = 100_000
+"""New objects before the garbage collector runs."""
+
+FactAt = tuple[datetime, str, Fact | None]
+"""An inventory fact with its time and key; None for a deletion."""
 
 
 @dataclass(slots=True)
@@ -136,20 +142,51 @@ def replay_capture(
     settings = responder or ResponderSettings()
     books = load(settings.runbook_dirs) if runbooks is None else runbooks
     shadow = ShadowResponder(books, settings, observe=threads.take_commit if threads else None)
-    pipeline = _Pipeline(capture.meta.cluster, shadow, config or Config(), threads)
-    inventory = capture.records.get(INVENTORY.name, ())
-    if inventory and capture.kube_changes:
+    if capture.records.get(INVENTORY.name) and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
-    for at, key, fact in sorted(facts_of(capture), key=lambda entry: entry[0]):
-        pipeline.add_fact(at, key, fact)
-    raw = [record for topic in RAW for record in capture.records.get(topic.name, ())]
-    for record in in_time_order(raw):
-        pipeline.take(record)
-    last = max([capture.meta.end, *(record.timestamp for record in raw)])
-    return pipeline.finish(last + AFTERMATH)
+    told = sorted(facts_of(capture), key=lambda entry: entry[0])
+    topics = {topic.name: _held(records) for topic in RAW if (records := capture.records.get(topic.name))}
+    clock = _clock(capture, topics.values(), told)
+    detector = detector_of(capture.meta.cluster, topics)
+    detections = [TopicDetection(name, topic, detector, clock) for name, topic in topics.items()]
+    pipeline = _Pipeline(clock, told, shadow, config or Config(), threads)
+    with _collected_seldom():
+        for found in heapq.merge(*(detection.found() for detection in detections), key=order):
+            pipeline.take(found)
+        decided = pipeline.finish()
+    decided.records = sum(topic.survey.records for topic in topics.values())
+    decided.dead_letters = sum(detection.dead_letters for detection in detections)
+    return decided
 
 
-def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
+def _held(records: Collection[RawRecord]) -> TopicRecords:
+    return records if isinstance(records, TopicFile) else HeldRecords(records)
+
+
+def _clock(capture: Capture, topics: Collection[TopicRecords], facts: Sequence[FactAt]) -> Clock:
+    """Time begins with the first fact or record, and goes on for a while after the last record."""
+    surveys = [topic.survey for topic in topics]
+    firsts = [from_micros(survey.first) for survey in surveys if survey.first is not None]
+    lasts = [from_micros(survey.last) for survey in surveys if survey.last is not None]
+    end = max([capture.meta.end, *lasts]) + AFTERMATH
+    begins = [*firsts, *(at for at, _, _ in facts[:1])]
+    return Clock(min([end, *begins]), max(lasts, default=end), end)
+
+
+@contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Run the garbage collector less often: a second of a capture makes thousands of objects, hardly any in a cycle."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def facts_of(capture: Capture) -> Iterator[FactAt]:
     """Inventory facts with their times and keys, from whichever of the two files the capture has; None for a deletion."""
     if capture.kube_changes or (capture.topology and INVENTORY.name not in capture.records):
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
@@ -169,50 +206,34 @@ def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
 
 
 class _Pipeline:
-    """Feeds records, facts and time to detector, correlator and responder, and the output of each to the next."""
+    """Feeds signals, facts and time to correlator and responder, and the output of each to the next."""
 
     def __init__(
-        self, cluster: str, responder: ShadowResponder, config: Config, threads: RecordedThreads | None
+        self,
+        clock: Clock,
+        facts: Sequence[FactAt],
+        responder: ShadowResponder,
+        config: Config,
+        threads: RecordedThreads | None,
     ) -> None:
-        self._detector = Detector(cluster)
-        self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
+        self._clock = clock
+        self._facts = deque(facts)
         self._engines: dict[str, Engine] = {}
         self._responder = responder
         self._config = config
         self._threads = threads
-        self._facts: list[tuple[datetime, str, Fact | None]] = []
-        self._next_fact = 0
-        self._now: datetime | None = None
+        self._now = clock.begin
         self._result = Replayed()
 
-    def add_fact(self, at: datetime, key: str, fact: Fact | None) -> None:
-        """Queue a fact until its time. Facts must be added in time order."""
-        self._facts.append((at, key, fact))
+    def take(self, found: Found) -> None:
+        """What the detector found, at its time. Counts of repeats are taken before the rest of their tick."""
+        self._advance(found.due - (datetime.resolution if found.moment is Moment.TICK else timedelta()))
+        self._result.signals += len(found.signals)
+        self._take_signals(found.signals, found.at)
 
-    def take(self, record: RawRecord) -> None:
-        """One raw record, at its time."""
-        self._advance(record.timestamp)
-        self._result.records += 1
-        rollup = self._rollups[record.topic, record.partition]
-        self._release(record.topic, record.partition, record.timestamp, record.timestamp)
-        detected = read_safely(self._detector, record, rollup)
-        self._result.dead_letters += bool(detected.dead)
-        self._take_detected(detected.signals, record.timestamp)
-
-    def _release(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
-        """Take at `at` the signals of lines whose continuation has not come by `due`; of all lines when that is None."""
-        held = self._detector.flush_unfinished(topic, partition, due, self._rollups[topic, partition])
-        self._take_detected(tuple(held), at)
-
-    def _take_detected(self, signals: Sequence[Signal], at: datetime) -> None:
-        self._result.signals += len(signals)
-        self._take_signals(signals, at)
-
-    def finish(self, until: datetime) -> Replayed:
-        """Advance time to `until` and return what was decided."""
-        for topic, partition in sorted(self._rollups):
-            self._release(topic, partition, None, self._now or until)
-        self._advance(until)
+    def finish(self) -> Replayed:
+        """Advance time to the end and return what was decided."""
+        self._advance(self._clock.end)
         self._result.runs = self._responder.runs
         self._result.actions = self._responder.actions()
         self._result.timeline = tuple(self._responder.timeline)
@@ -220,9 +241,8 @@ class _Pipeline:
 
     def _advance(self, to: datetime) -> None:
         """Take the facts and ticks up to `to`, in time order."""
-        while self._next_fact < len(self._facts) and self._facts[self._next_fact][0] <= to:
-            at, key, fact = self._facts[self._next_fact]
-            self._next_fact += 1
+        while self._facts and self._facts[0][0] <= to:
+            at, key, fact = self._facts.popleft()
             self._tick_to(at)
             self._responder.take_fact(key, fact, at)
             if self._threads is not None:
@@ -231,22 +251,13 @@ class _Pipeline:
         self._tick_to(to)
 
     def _tick_to(self, to: datetime) -> None:
-        if self._now is None:
-            self._now = to
         while self._now + TICK <= to:
             self._now += TICK
-            self._take_rollups(self._now)
             for name in sorted(self._engines):
                 self._publish(self._engines[name].on_tick(self._now), self._now)
             self._take_signals(self._responder.tick(self._now), self._now)
             if self._threads is not None:
                 self._threads.advance(self._now)
-
-    def _take_rollups(self, now: datetime) -> None:
-        """Take the counts of repeats whose window has ended."""
-        for _, rollup in sorted(self._rollups.items()):
-            if rollup.waiting:
-                self._take_detected(rollup.due(to_millis(now), now.timestamp()), now)
 
     def _publish(self, changes: Changes, now: datetime) -> None:
         self._result.late += (entry for entry in changes.timeline if not entry.incident)

@@ -141,6 +141,10 @@ class Detector:
             return self.read(record)
         return NOTHING
 
+    def is_line_unfinished(self, topic: str, partition: int) -> bool:
+        """True while a line of a partition waits for its rest."""
+        return bool(_unfinished(self.rule_state(topic, partition)))
+
     def flush_unfinished(
         self, topic: str, partition: int, at: datetime | None = None, rollup: RollUp | None = None
     ) -> list[Signal]:

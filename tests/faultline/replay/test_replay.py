@@ -1,6 +1,6 @@
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -247,7 +247,7 @@ def test_crashes_all_over_a_job_are_its_own_and_one_incident_however_often() -> 
 
 
 def test_another_culprit_is_another_decision() -> None:
-    def moved(records: tuple[RawRecord, ...]) -> tuple[RawRecord, ...]:
+    def moved(records: Iterable[RawRecord]) -> tuple[RawRecord, ...]:
         swap = {TRAINING[1].encode(): TRAINING[2].encode()}
         return tuple(
             r._replace(

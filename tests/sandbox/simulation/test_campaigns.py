@@ -13,7 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
-from faultline.replay.capture import read, record_line
+from faultline.replay.capture import read
+from faultline.replay.record_format import record_line
 from sandbox.simulation import look_alikes
 from sandbox.simulation.campaign import TEAMS, NoPlace, Simulated, simulate
 from sandbox.simulation.faults import KINDS
