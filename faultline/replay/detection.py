@@ -6,9 +6,12 @@ decided. So topics may be read one after the other, or in several processes, and
 
 from __future__ import annotations
 
+import gc
+import heapq
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -23,6 +26,8 @@ from streams.model.clock import to_millis
 from streams.model.signal import Signal
 
 TICK = timedelta(seconds=1)
+_COLLECT_AFTER = 100_000
+"""New objects before the garbage collector runs."""
 
 
 class Moment(IntEnum):
@@ -68,6 +73,45 @@ class Clock:
     def tick(self, number: int) -> datetime:
         """The time of a tick, counted from 1."""
         return self.begin + number * TICK
+
+
+class Detection:
+    """Detects in the records of all topics, or of some partitions of each, in this process."""
+
+    def __init__(
+        self,
+        cluster: str,
+        clock: Clock,
+        topics: Mapping[str, TopicRecords],
+        partitions: Mapping[str, Container[int]] | None = None,
+    ) -> None:
+        detector = detector_of(cluster, topics)
+        chosen: Mapping[str, Container[int] | None] = partitions or dict.fromkeys(topics)
+        self._topics = [
+            TopicDetection(name, topics[name], detector, clock, only) for name, only in chosen.items()
+        ]
+
+    @property
+    def dead_letters(self) -> int:
+        """Records that could not be read, so far."""
+        return sum(topic.dead_letters for topic in self._topics)
+
+    def found(self) -> Iterator[Found]:
+        """What is found, in `order`."""
+        return heapq.merge(*(topic.found() for topic in self._topics), key=order)
+
+
+@contextmanager
+def collected_seldom() -> Iterator[None]:
+    """Run the garbage collector less often: what is read makes thousands of objects, hardly any in a cycle."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def detector_of(cluster: str, topics: Mapping[str, TopicRecords]) -> Detector:

@@ -7,11 +7,8 @@ read: it is decided again.
 
 from __future__ import annotations
 
-import gc
-import heapq
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import Any
 import orjson
 
 from faultline.replay.capture import Capture, read
-from faultline.replay.detection import TICK, Clock, Found, Moment, TopicDetection, detector_of, order
+from faultline.replay.detect_processes import detection_of
+from faultline.replay.detection import TICK, Clock, Found, Moment, collected_seldom
 from faultline.replay.threads import RecordedThreads
 from faultline.replay.topic_records import HeldRecords, TopicFile, TopicRecords, from_micros, in_time_order
 from runbooks.engine.dry_run import ActionLine, ShadowResponder
@@ -45,9 +43,6 @@ from streams.model.signal import Signal
 
 AFTERMATH = timedelta(minutes=3)
 """Time advances this far past the last record, so that decisions that wait for more evidence are made."""
-
-_COLLECT_AFTER = 100_000
-"""New objects before the garbage collector runs."""
 
 FactAt = tuple[datetime, str, Fact | None]
 """An inventory fact with its time and key; None for a deletion."""
@@ -137,8 +132,13 @@ def replay_capture(
     config: Config | None = None,
     runbooks: Sequence[Runbook] | None = None,
     threads: RecordedThreads | None = None,
+    processes: int | None = None,
 ) -> Replayed:
-    """Replay a capture in memory. `runbooks` are those of the settings, if they are loaded already."""
+    """Replay an opened capture, or one in memory.
+
+    `runbooks` are those of the settings, if they are loaded already. `processes` is how many detect, by default one, and all
+    cores for big files.
+    """
     settings = responder or ResponderSettings()
     books = load(settings.runbook_dirs) if runbooks is None else runbooks
     shadow = ShadowResponder(books, settings, observe=threads.take_commit if threads else None)
@@ -147,15 +147,14 @@ def replay_capture(
     told = sorted(facts_of(capture), key=lambda entry: entry[0])
     topics = {topic.name: _held(records) for topic in RAW if (records := capture.records.get(topic.name))}
     clock = _clock(capture, topics.values(), told)
-    detector = detector_of(capture.meta.cluster, topics)
-    detections = [TopicDetection(name, topic, detector, clock) for name, topic in topics.items()]
     pipeline = _Pipeline(clock, told, shadow, config or Config(), threads)
-    with _collected_seldom():
-        for found in heapq.merge(*(detection.found() for detection in detections), key=order):
+    with collected_seldom():
+        detection = detection_of(capture.meta.cluster, clock, topics, processes)
+        for found in detection.found():
             pipeline.take(found)
         decided = pipeline.finish()
     decided.records = sum(topic.survey.records for topic in topics.values())
-    decided.dead_letters = sum(detection.dead_letters for detection in detections)
+    decided.dead_letters = detection.dead_letters
     return decided
 
 
@@ -171,19 +170,6 @@ def _clock(capture: Capture, topics: Collection[TopicRecords], facts: Sequence[F
     end = max([capture.meta.end, *lasts]) + AFTERMATH
     begins = [*firsts, *(at for at, _, _ in facts[:1])]
     return Clock(min([end, *begins]), max(lasts, default=end), end)
-
-
-@contextmanager
-def _collected_seldom() -> Iterator[None]:
-    """Run the garbage collector less often: a second of a capture makes thousands of objects, hardly any in a cycle."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def facts_of(capture: Capture) -> Iterator[FactAt]:

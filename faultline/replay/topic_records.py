@@ -127,11 +127,16 @@ class TopicFile(Collection[RawRecord]):
     @property
     def survey(self) -> Survey:
         """How its records lie; those of a file that must be sorted, how they lie after that."""
-        return self._as_it_is if self._as_it_is.is_ordered else self._sorted.survey
+        return self._sorted.survey if self.must_be_sorted else self._as_it_is
+
+    @property
+    def must_be_sorted(self) -> bool:
+        """Whether the file is held whole, because it has the offsets of a partition in another order."""
+        return not self._as_it_is.is_ordered
 
     def batches(self, only: Container[int] | None = None) -> Iterator[Batch]:
         """All of them, or those of some partitions."""
-        if not self._as_it_is.is_ordered:
+        if self.must_be_sorted:
             yield from self._sorted.batches(only)
             return
         for first, lines in blocks(self._path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from faultline.replay import topic_records
 from faultline.replay.capture import Capture, Meta, read, write
-from faultline.replay.detection import TICK, Clock, Found, TopicDetection, detector_of, order
+from faultline.replay.detection import TICK, Clock, Detection, Found, TopicDetection, detector_of, order
 from faultline.replay.topic_records import HeldRecords, TopicFile, blocks, from_micros, in_time_order
 from streams.detect import Detector
 from streams.detect.batch import read_safely
@@ -149,7 +149,11 @@ def test_a_file_gives_the_same_however_it_is_ordered(
     write(folder, Capture(Meta("c1", NOON, NOON), {TOPIC: records}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_records, "_BLOCK", 300)
-        assert detected(TopicFile(TOPIC, folder / f"{TOPIC}.jsonl"), clock_of(records)) == expected
+        topic = TopicFile(TOPIC, folder / f"{TOPIC}.jsonl")
+        assert detected(topic, clock_of(records)) == expected
+        for dealt in ({0}, {1, 2}):
+            found = Detection("c1", clock_of(records), {TOPIC: topic}, {TOPIC: dealt}).found()
+            assert list(found) == [one for one in expected if one.partition in dealt]
 
 
 def test_a_file_in_order_is_read_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +177,27 @@ def test_a_file_in_order_is_read_a_block_at_a_time(tmp_path: Path, monkeypatch: 
     list(found)
     assert sum(read_so_far) == 500
     assert max(read_so_far) < 20
+
+
+def test_a_line_may_be_written_in_any_way(tmp_path: Path) -> None:
+    rows = [
+        {"value": VALUES[0].decode(), "timestamp": 1772366400000, "offset": 7, "partition": 0},
+        {"partition": 1, "offset": 3, "timestamp": 1772366400500, "value": None, "key": {"base64": "/w=="}},
+        {
+            "partition": 1,
+            "offset": 4,
+            "timestamp": 1772366401000,
+            "value": VALUES[1].decode(),
+            "headers": [["h", "x"]],
+        },
+    ]
+    lines = [orjson.dumps(row) for row in rows]
+    path = tmp_path / f"{TOPIC}.jsonl"
+    path.write_bytes(b"\r\n".join([b"", lines[0], b"  ", *lines[1:], b""]))
+    topic = TopicFile(TOPIC, path)
+    assert [(record.partition, record.offset) for record in topic] == [(0, 7), (1, 3), (1, 4)]
+    assert dict(topic.survey.weights).keys() == {0, 1}
+    (batch,) = topic.batches(frozenset({1}))
+    assert [batch.record(index).headers for index in range(2)] == [(), (("h", b"x"),)]
+    found = detected(topic, clock_of(topic))
+    assert [(one.partition, one.offset) for one in found] == [(0, 7), (1, 4)]
