@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import celpy
@@ -31,8 +32,12 @@ class _Placed(CELParser):
         return Token.new_borrow_pos("BOOL_LIT", t.value, t) if t.value in ("true", "false") else t
 
 
-_Placed()  # The library reads its grammar once per process, with the literals of the first parser made.
-CEL = celpy.Environment()
+@cache
+def cel() -> celpy.Environment:
+    """The evaluator. It is made when it is first needed: reading its grammar takes longer than most commands do."""
+    _Placed()  # The library reads its grammar once per process, with the literals of the first parser made.
+    return celpy.Environment()
+
 
 _PASSED_THROUGH = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member", "primary",
@@ -70,7 +75,7 @@ def parse(source: str) -> Node:
     if len(source) > MAX_SOURCE:
         raise CelFault(f"an expression of {len(source)} characters, limit {MAX_SOURCE}")
     try:
-        tree: Node = CEL.compile(source)
+        tree: Node = cel().compile(source)
     except CELParseError as error:
         raise _no_cel(source, error) from error
     _refuse_depth(tree)
@@ -126,7 +131,7 @@ def text_of(node: Node) -> str | None:
     node = core(node)
     if node.data != "literal" or getattr(node.children[0], "type", "") not in ("STRING_LIT", "MLSTRING_LIT"):
         return None
-    return str(CEL.program(node).evaluate({}))
+    return str(cel().program(node).evaluate({}))
 
 
 def arguments(node: Node) -> list[Node]:

@@ -17,7 +17,7 @@ from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from runbooks.language.cel_syntax import CEL, conjuncts, parse, source_of
+from runbooks.language.cel_syntax import cel, conjuncts, parse, source_of
 from runbooks.language.cel_types import FACTS, INTEGER, TEXT, one_of, record
 from streams.model.entity import EntityKind
 from streams.model.incident import Certainty, Incident, IncidentState
@@ -66,7 +66,7 @@ class CelCondition:
     def __init__(self, source: str) -> None:
         """Compile. Raises CelFault that says what is wrong with the source, and where."""
         self.tree = parse(source)
-        self._program = CEL.program(self.tree)
+        self._program = cel().program(self.tree)
         self.source = source
         parts = [source_of(part.tree, source) for part in conjuncts(self.tree)]
         self._parts = parts if len(parts) > 1 else []
