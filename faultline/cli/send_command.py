@@ -12,16 +12,15 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any, NoReturn
 
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from faultline.cli.arguments import Finite
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option
+from faultline.cli.output import json_line
 from faultline.cli.read_topics import partitions_of, readable
+from faultline.cli.send_options import SendOptions
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, producer, started, topic_name
 from streams.kafka.topics import COMMANDS, TIMELINE, partition_of
@@ -29,42 +28,6 @@ from streams.model.clock import rfc3339, utc_now
 from streams.model.codec import encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import Unreachable
-
-WAIT_S = 15.0
-"""Longer than an iteration of the responder, and about as long as a rebalance takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendOptions:
-    """The options of every command that is sent. `actor` is None for the user name."""
-
-    reason: str
-    actor: str | None
-    wait_s: float
-    output: str
-
-
-def send_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds `--reason`, `--as`, `--wait` and `--output`; the function gets them as one parameter, `options`."""
-
-    @wraps(function)
-    def with_options(
-        *args: Any, reason: str, actor: str | None, wait_s: float, output: str, **more: Any
-    ) -> None:
-        function(*args, options=SendOptions(reason, actor, wait_s, output), **more)
-
-    decorated: Callable[..., None] = with_options
-    for option in (
-        click.option("--reason", default="", help="Reason, shown on the timeline."),
-        click.option("--as", "actor", default=None, help="Who sends the command (default: the user name)."),
-        click.option(
-            "--wait", "wait_s", type=Finite(min=0, max=3600), default=WAIT_S, show_default=True,
-            help="Seconds to wait for the responder's answer; 0 only sends.",
-        ),
-        output_option,
-    ):  # fmt: skip
-        decorated = option(decorated)
-    return decorated
 
 
 def command_of(verb: Verb, cluster: str, options: SendOptions, *, incident: str = "", **more: Any) -> Command:

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.read_topics import read_facts
-from faultline.runtime.settings import load
-from streams.inventory.gpu_capacity import PoolCapacity, WaitingWork, pool_capacity, waiting_work
 from streams.model.clock import moment, rfc3339, utc_now
-from streams.model.facts import Fact
+
+if TYPE_CHECKING:
+    from streams.inventory.gpu_capacity import PoolCapacity, WaitingWork
+    from streams.model.facts import Fact
 
 
 @click.command("capacity")
@@ -32,6 +33,10 @@ def command(config: Path | None, capture: Path | None, output: str) -> None:
     Waiting is a condition and no fault: an incident tells of it only when a node that was lost is the reason, or when a job
     that ran before waits far longer than its kind does.
     """
+    from faultline.cli.read_topics import read_facts
+    from faultline.runtime.settings import load
+    from streams.inventory.gpu_capacity import pool_capacity, waiting_work
+
     settings = load(config)
     if capture is not None:
         facts, now = _at_the_end_of(capture)

@@ -9,8 +9,6 @@ import click
 
 from faultline.cli.output import json_line, output_option, table
 from faultline.runtime.processes import PROCESSES
-from faultline.runtime.setting_files import faults
-from faultline.runtime.settings import load
 from streams.model.errors import ConfigError
 
 
@@ -34,6 +32,9 @@ def check(config: Path | None, process: str | None, output: str) -> None:
 
     Files, runbooks and templates that settings name are checked too, as each process does before it starts.
     """
+    from faultline.runtime.setting_files import faults
+    from faultline.runtime.settings import load
+
     settings = load(config)
     if found := faults(settings, (process,) if process else tuple(PROCESSES)):
         raise ConfigError(

@@ -10,9 +10,6 @@ from pathlib import Path
 import click
 
 from faultline.cli.output import output_option
-from sandbox.demo.performance import Interrupted, perform
-from sandbox.demo.recording import SETTINGS
-from sandbox.demo.screens import screen_for
 
 
 @click.command("demo")
@@ -30,6 +27,10 @@ def command(output: str, capture: Path) -> int:
     Everything runs on this machine's loopback and is removed at the end, except for the capture. Exit code 1 when a check
     fails.
     """
+    from sandbox.demo.performance import Interrupted, perform
+    from sandbox.demo.recording import SETTINGS
+    from sandbox.demo.screens import screen_for
+
     # The processes have logs of their own, and the spectator would log the broker's shutdown as errors.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     screen = screen_for(output)

@@ -10,10 +10,7 @@ from typing import BinaryIO
 import click
 
 from faultline.cli.output import json_line
-from faultline.runtime.settings import load
-from streams.detect import cli_records
 from streams.model.clock import parse_rfc3339, utc_now
-from streams.model.codec import encode_plain
 from streams.model.errors import BadInput
 
 
@@ -32,6 +29,10 @@ def command(config: Path | None, files: tuple[Path, ...], at: str | None, output
     A line is raw text, or JSON `{"id", "text", "node"?, "time"?, "source"?}` whose `text` may hold several lines. `ref` in the
     output is the record's `id`, else its line number.
     """
+    from faultline.runtime.settings import load
+    from streams.detect import cli_records
+    from streams.model.codec import encode_plain
+
     now = parse_rfc3339(at) if at else utc_now()
     cluster = load(config).cluster
     for source in files or (Path("-"),):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.incident_overview import read_nodes
 from faultline.cli.output import json_line, output_option
-from faultline.cli.read_topics import pick, read_incident, read_runs
-from faultline.replay.explain import explain
-from faultline.runtime.settings import Settings, load
-from runbooks.engine.containment import PendingRepair, pending_repairs
-from streams.model.codec import encode_plain
-from streams.model.incident import Incident
-from streams.model.run import Run
+
+if TYPE_CHECKING:
+    from faultline.runtime.settings import Settings
+    from runbooks.engine.containment import PendingRepair
+    from streams.model.incident import Incident
+    from streams.model.run import Run
 
 
 @click.command("explain")
@@ -29,6 +28,10 @@ from streams.model.run import Run
 @click.pass_obj
 def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
     """Explain how the root cause and the actions of an incident were decided. A unique prefix of INCIDENT_ID is enough."""
+    from faultline.replay.explain import explain
+    from faultline.runtime.settings import load
+    from streams.model.codec import encode_plain
+
     settings = load(config)
     incident, runs, repairs = (
         _from_capture(capture, settings, incident_id)
@@ -42,6 +45,10 @@ def command(config: Path | None, incident_id: str, capture: Path | None, output:
 
 
 async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
+    from faultline.cli.incident_overview import read_nodes
+    from faultline.cli.read_topics import read_incident, read_runs
+    from runbooks.engine.containment import pending_repairs
+
     incident = await read_incident(settings.kafka, prefix)
     runs, nodes = await asyncio.gather(
         read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
@@ -52,6 +59,7 @@ async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], t
 def _from_capture(
     capture: Path, settings: Settings, prefix: str
 ) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
+    from faultline.cli.read_topics import pick
     from faultline.replay.replay import replay
     from streams.correlate import Config
 

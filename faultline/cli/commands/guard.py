@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.freeze_scopes import check_known, check_shape
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.read_topics import read_control, read_facts, read_runs_of
-from faultline.cli.send_command import SendOptions, command_of, decide, report_answer, send_options
-from faultline.runtime.settings import Settings, load
-from runbooks.engine.guardrails.limits import LimitUsage, limit_usage
-from streams.config.settings import ClosedTime, ResponderSettings
-from streams.inventory.cluster_view import ClusterView
+from faultline.cli.send_options import send_options
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
-from streams.model.control import Control
 from streams.model.conversation import Verb
 from streams.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from faultline.cli.send_options import SendOptions
+    from faultline.runtime.settings import Settings
+    from runbooks.engine.guardrails.limits import LimitUsage
+    from streams.config.settings import ClosedTime, ResponderSettings
+    from streams.model.control import Control
+
 
 MOST_MINUTES = 366 * 24 * 60.0
 """The longest freeze with an end: one year. A longer one has no end and is thawed by command."""
@@ -40,6 +41,8 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
     """Safety controls in force in this cluster, set by settings or command, and how much of each limit is used."""
+    from faultline.runtime.settings import load
+
     settings = load(config)
     control, used = asyncio.run(_read(settings))
     if output == "json":
@@ -66,6 +69,8 @@ def _change(verb: Verb, help_text: str) -> None:
     @send_options
     @click.pass_obj
     def change(config: Path | None, options: SendOptions) -> None:
+        from faultline.runtime.settings import load
+
         _send(load(config), verb, options)
 
 
@@ -106,6 +111,10 @@ def freeze(
 
     A pool or namespace that is not in the inventory is rejected with exit code 2: a typo would freeze nothing.
     """
+    from faultline.cli.freeze_scopes import check_known, check_shape
+    from faultline.cli.read_topics import read_facts
+    from faultline.runtime.settings import load
+
     check_shape(scope)
     if until and minutes:
         raise BadInput("--until and --for are mutually exclusive")
@@ -123,16 +132,25 @@ def freeze(
 @click.pass_obj
 def thaw(config: Path | None, scope: str, options: SendOptions) -> None:
     """End a freeze that was started by command; approvers only."""
+    from faultline.cli.freeze_scopes import check_shape
+    from faultline.runtime.settings import load
+
     check_shape(scope)
     _send(load(config), Verb.THAW, options, scope=scope)
 
 
 def _send(settings: Settings, verb: Verb, options: SendOptions, **more: Any) -> None:
+    from faultline.cli.send_command import command_of, decide, report_answer
+
     sent = command_of(verb, settings.cluster, options, **more)
     report_answer(sent, asyncio.run(decide(settings.kafka, sent, options.wait_s)), options)
 
 
 async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
+    from faultline.cli.read_topics import read_control, read_facts, read_runs_of
+    from runbooks.engine.guardrails.limits import limit_usage
+    from streams.inventory.cluster_view import ClusterView
+
     view = ClusterView(settings.cluster)
     for fact in (await read_facts(settings.kafka, settings.cluster)).values():
         view.put(fact)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.chat.thread_messages import approve_line
-from faultline.cli.incident_overview import Overview, counts, read_nodes, read_overview
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.read_topics import read_incident, read_runs, read_timeline
-from faultline.cli.send_command import SendOptions, command_of, decide, report_answer, send_options
-from faultline.runtime.settings import Settings, load
-from runbooks.engine.approvals import wanted
-from runbooks.engine.containment import PendingRepair, pending_repairs, plain_of
+from faultline.cli.send_options import send_options
 from streams.model.clock import moment
-from streams.model.codec import encode_plain
-from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.conversation import Verb
 from streams.model.errors import BadInput
-from streams.model.incident import Incident
-from streams.model.run import Run, StepState
+
+if TYPE_CHECKING:
+    from faultline.cli.incident_overview import Overview
+    from faultline.cli.send_options import SendOptions
+    from faultline.runtime.settings import Settings
+    from runbooks.engine.containment import PendingRepair
+    from streams.model.conversation import Command, TimelineEntry
+    from streams.model.incident import Incident
+    from streams.model.run import Run
 
 
 @click.group("incidents", invoke_without_command=True)
@@ -39,6 +39,10 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     """One line per incident: open first, then contained (a node is still cordoned, pending repair)."""
+    from faultline.cli.incident_overview import counts, read_overview
+    from faultline.runtime.settings import load
+    from streams.model.codec import encode_plain
+
     shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
     if output == "json":
         for one in shown:
@@ -63,6 +67,8 @@ def list_incidents(config: Path | None, everything: bool, output: str) -> None:
 
 def _derived(one: Overview) -> dict[str, Any]:
     """Fields of an incident that are derived from its runs and nodes, for scripts."""
+    from runbooks.engine.containment import plain_of
+
     return {
         "standing": one.standing,
         "waits_for": one.waits_for,
@@ -76,12 +82,18 @@ def _derived(one: Overview) -> dict[str, Any]:
 @click.pass_obj
 def show(config: Path | None, incident_id: str, output: str) -> None:
     """Details of one incident: root cause, actions, timeline, pending repairs."""
+    from faultline.runtime.settings import load
+
     asyncio.run(_show(load(config), incident_id, output))
 
 
 async def _show(settings: Settings, prefix: str, output: str) -> None:
     # Imported here: it loads every rule of the correlator, which no other command of this group needs.
+    from faultline.cli.incident_overview import Overview, read_nodes
+    from faultline.cli.read_topics import read_incident, read_runs, read_timeline
     from faultline.replay.explain import explain
+    from runbooks.engine.containment import pending_repairs
+    from streams.model.codec import encode_plain
 
     incident = await read_incident(settings.kafka, prefix)
     runs, timeline, nodes = await asyncio.gather(
@@ -118,6 +130,10 @@ def _pending_repairs(repairs: Sequence[PendingRepair]) -> Iterator[str]:
 
 def _pending_approvals(runs: list[Run]) -> Iterator[str]:
     """Each step that waits for approval: who may approve it, until when, and the command to run."""
+    from faultline.chat.thread_messages import approve_line
+    from runbooks.engine.approvals import wanted
+    from streams.model.run import StepState
+
     for run in runs:
         for planned in run.plan.steps:
             record = run.step(planned.id)
@@ -138,6 +154,9 @@ def _decide(verb: Verb, help_text: str) -> None:
     @send_options
     @click.pass_obj
     def decide_on(config: Path | None, incident_id: str, step: str | None, options: SendOptions) -> None:
+        from faultline.cli.send_command import report_answer
+        from faultline.runtime.settings import load
+
         sent, answers = asyncio.run(_decided(load(config), verb, incident_id, step, options))
         report_answer(sent, answers, options)
 
@@ -156,6 +175,9 @@ for _verb, _text in _HELP.items():
 async def _decided(
     settings: Settings, verb: Verb, prefix: str, step: str | None, options: SendOptions
 ) -> tuple[Command, list[TimelineEntry]]:
+    from faultline.cli.read_topics import read_incident, read_runs
+    from faultline.cli.send_command import command_of, decide
+
     incident = await read_incident(settings.kafka, prefix)
     plan_digest = None
     if verb in (Verb.APPROVE, Verb.REJECT):
@@ -171,6 +193,8 @@ def _pending(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run
     Raises:
         BadInput: when no step is or was pending, or several are and none was named.
     """
+    from streams.model.run import StepState
+
     waiting = [
         (run, s.id)
         for run in runs

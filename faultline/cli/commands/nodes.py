@@ -5,29 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.read_topics import read_facts, read_incident, read_runs_of
-from faultline.cli.send_command import (
-    SendOptions,
-    answers_to,
-    command_of,
-    command_session,
-    is_refusal,
-    report_answer,
-    send_options,
-)
-from faultline.runtime.settings import Settings, load
-from runbooks.engine.containment import ticket_of
-from runbooks.engine.node_release import SCOPE, holds_of
+from faultline.cli.send_options import send_options
 from streams.model.clock import to_the_second
-from streams.model.conversation import Command, TimelineEntry, Verb
-from streams.model.facts import Fact, NodeFact
-from streams.model.run import Run
+
+if TYPE_CHECKING:
+    from faultline.cli.send_options import SendOptions
+    from faultline.runtime.settings import Settings
+    from streams.model.conversation import Command, TimelineEntry
+    from streams.model.facts import Fact, NodeFact
+    from streams.model.run import Run
 
 
 @click.group("nodes", invoke_without_command=True)
@@ -44,6 +36,8 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def list_nodes(config: Path | None, everything: bool, output: str) -> None:
     """One line per node that is cordoned or held by an incident."""
+    from faultline.runtime.settings import load
+
     settings = load(config)
     facts, runs = asyncio.run(_read(settings))
     shown = [
@@ -90,6 +84,9 @@ def release(config: Path | None, name: str, prefix: str, options: SendOptions) -
 
     A node held by several incidents stays cordoned until each of them has released it.
     """
+    from faultline.cli.send_command import report_answer
+    from faultline.runtime.settings import load
+
     sent, answers, undone = asyncio.run(_released(load(config), name, prefix, options))
     end = {"released": undone.event == "step.undone", "outcome": undone.text} if undone else {}
     report_answer(sent, answers, options, **end)
@@ -104,6 +101,9 @@ def release(config: Path | None, name: str, prefix: str, options: SendOptions) -
 
 def node_statuses(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]:
     """Status of each node, by name. The keys are those of `--output json`."""
+    from runbooks.engine.node_release import holds_of
+    from streams.model.facts import NodeFact
+
     for fact in sorted((f for f in facts if isinstance(f, NodeFact)), key=lambda f: f.name):
         holds = holds_of(runs, fact.name)
         yield {
@@ -129,6 +129,8 @@ def node_statuses(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, 
 
 
 def _ticket(incident: str, runs: list[Run]) -> str:
+    from runbooks.engine.containment import ticket_of
+
     ticket = ticket_of(run for run in runs if run.incident == incident)
     return ticket.key if ticket is not None else ""
 
@@ -140,6 +142,8 @@ def _cordoned_by(fact: NodeFact) -> str:
 
 
 async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
+    from faultline.cli.read_topics import read_facts, read_runs_of
+
     facts = await read_facts(settings.kafka, settings.cluster)
     return facts, await read_runs_of(settings.kafka, settings.cluster)
 
@@ -147,6 +151,11 @@ async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
 async def _released(
     settings: Settings, name: str, prefix: str, options: SendOptions
 ) -> tuple[Command, list[TimelineEntry], TimelineEntry | None]:
+    from faultline.cli.read_topics import read_incident
+    from faultline.cli.send_command import answers_to, command_of, command_session, is_refusal
+    from runbooks.engine.node_release import SCOPE
+    from streams.model.conversation import Verb
+
     incident = (await read_incident(settings.kafka, prefix)).id if prefix else ""
     sent = command_of(Verb.RELEASE, settings.cluster, options, incident=incident, scope=f"{SCOPE}{name}")
     async with command_session(settings.kafka, settings.cluster) as session:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from faultline.cli.output import MAX_CELL, json_line, output_option, table
-from faultline.cli.thread_text import WIDTH, posted_line, thread_lines
-from faultline.replay.replay import Replayed, replay
-from faultline.replay.threads import RecordedThreads
-from faultline.runtime.settings import load
-from streams.correlate import Config
 from streams.model.clock import moment
 from streams.model.message import plain
+
+if TYPE_CHECKING:
+    from faultline.replay.replay import Replayed
+    from faultline.replay.threads import RecordedThreads
 
 
 @click.command("replay")
@@ -30,6 +30,11 @@ def command(config: Path | None, capture: Path, output: str, *, threads: bool) -
 
     The same capture gives the same decision hash, however its partitions interleave.
     """
+    from faultline.replay.replay import replay
+    from faultline.replay.threads import RecordedThreads
+    from faultline.runtime.settings import load
+    from streams.correlate import Config
+
     settings = load(config)
     recorded = RecordedThreads() if threads else None
     decided = replay(
@@ -46,6 +51,8 @@ def command(config: Path | None, capture: Path, output: str, *, threads: bool) -
 
 
 def _show_threads(recorded: RecordedThreads, output: str) -> None:
+    from faultline.cli.thread_text import WIDTH, posted_line, thread_lines
+
     for number, posted in enumerate(recorded.by_incident().values()):
         if output == "json":
             for one in posted:

@@ -7,12 +7,7 @@ from pathlib import Path
 
 import click
 
-from faultline.runtime.logging_setup import configure
 from faultline.runtime.processes import PROCESSES
-from faultline.runtime.serve import serve
-from faultline.runtime.setting_files import require
-from faultline.runtime.settings import load
-from faultline.runtime.wiring import work_of
 
 
 @click.command("run")
@@ -20,6 +15,12 @@ from faultline.runtime.wiring import work_of
 @click.pass_obj
 def command(config: Path | None, name: str) -> None:
     """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
+    from faultline.runtime.logging_setup import configure
+    from faultline.runtime.serve import serve
+    from faultline.runtime.setting_files import require
+    from faultline.runtime.settings import load
+    from faultline.runtime.wiring import work_of
+
     settings = load(config)
     require(settings, name)
     folding = configure(name, level=settings.log_level, form=settings.log_format)

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
-from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
-from faultline.runtime.runbook_files import case_files, read_library, valid_library
-from faultline.runtime.settings import load
-from runbooks.engine.case_result import CaseResult, run_case
-from runbooks.language.cases import Cases
-from runbooks.language.diff import RunbookChange, compare
-from runbooks.language.lint import LintFinding, lint
-from runbooks.language.loader import CASES, Loaded, read
-from runbooks.language.schema import Runbook
-from runbooks.language.yaml_source import parse
-from streams.correlate.policy.families import families
-from streams.model.codec import encode_plain
 from streams.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from faultline.replay.what_if import Planned
+    from runbooks.engine.case_result import CaseResult
+    from runbooks.language.diff import RunbookChange
+    from runbooks.language.lint import LintFinding
+    from runbooks.language.loader import Loaded
+    from runbooks.language.schema import Runbook
+
 
 SHIPPED = "shipped"
 _PATH = click.Path(path_type=Path, exists=True)
@@ -54,6 +51,11 @@ def lint_command(
     parameter, an incident type without a runbook. They are reported for the named files only. Approval groups are checked where
     the settings configure the responder; a step that requires a group without members is a fault.
     """
+    from faultline.runtime.runbook_files import read_library
+    from faultline.runtime.settings import load
+    from runbooks.language.lint import lint
+    from streams.correlate.policy.families import families
+
     settings = load(ctx.obj)
     everything = paths or settings.responder.runbook_dirs
     policy = settings.responder if "responder" in settings.model_fields_set else None
@@ -100,6 +102,11 @@ def plan_command(
     SOURCE is a capture, a file with an incident as JSON (`faultline incidents show --output json`, - for standard input), or an
     incident type, for a sample incident of it.
     """
+    from faultline.replay.what_if import Installation, from_capture, from_family, from_json
+    from faultline.runtime.runbook_files import valid_library
+    from faultline.runtime.settings import load
+    from streams.correlate.policy.families import families
+
     settings = load(ctx.obj)
     books = valid_library(directories or settings.responder.runbook_dirs)
     path = Path(source)
@@ -131,6 +138,10 @@ def test_command(
     ctx: click.Context, paths: tuple[Path, ...], directories: tuple[Path, ...], output: str
 ) -> None:
     """Run the test cases (`NAME.cases.yaml`) of files and directories; default: the built-in ones."""
+    from faultline.runtime.runbook_files import case_files, valid_library
+    from faultline.runtime.settings import load
+    from runbooks.language.loader import CASES
+
     beside = {path if path.is_dir() else path.parent for path in paths}
     books = valid_library([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
     results = [(str(path), result) for path in case_files(paths) for result in _results(path, books.runbooks)]
@@ -165,6 +176,8 @@ def diff_command(ctx: click.Context, old: str, new: str, output: str) -> None:
     Overrides and fragments are applied first. Dangers are listed first: new destructive steps, other targets, fewer approvals,
     no rollback. Exit code 1 when there is any difference.
     """
+    from runbooks.language.diff import compare
+
     before, after = _books(old), _books(new)
     names = sorted(
         {*before, *after} if SHIPPED not in (old, new) else set(after if old == SHIPPED else before)
@@ -186,6 +199,11 @@ def _is_in(finding: LintFinding, paths: Iterable[Path]) -> bool:
 
 
 def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[CaseResult]:
+    from runbooks.engine.case_result import run_case
+    from runbooks.language.cases import Cases
+    from runbooks.language.loader import read
+    from runbooks.language.yaml_source import parse
+
     cases = parse(Cases, read(path, str(path)), str(path))
     for case in cases.cases:
         yield run_case(case, books, cases.inventory)
@@ -193,6 +211,8 @@ def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[CaseResult]:
 
 def _books(name: str) -> dict[str, Runbook]:
     """Runbooks by id. A file that overrides or includes built-in ones is read together with them."""
+    from faultline.runtime.runbook_files import read_library, valid_library
+
     if name == SHIPPED:
         found = valid_library(()).loaded
     elif Path(name).exists():
@@ -217,6 +237,8 @@ def _weights(changes: list[tuple[str, RunbookChange]]) -> dict[str, int]:
 
 
 def _plan_lines(one: Planned, books: dict[str, Loaded]) -> Iterator[dict[str, Any]]:
+    from streams.model.codec import encode_plain
+
     taken = one.choice.runbook
     yield {
         "record": "choice", "incident": one.incident.id, "family": one.incident.family,

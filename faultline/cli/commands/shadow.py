@@ -7,25 +7,21 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultline.cli.arguments import Finite
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.read_topics import read_incidents, read_runs_of, read_timeline_of
-from faultline.runtime.settings import Settings, load
-from runbooks.engine.shadow_report import (
-    WINDOW,
-    Comparison,
-    OperatorAction,
-    ShadowReport,
-    ShadowSummary,
-    shadow_report,
-)
+from runbooks.engine.shadow_report import WINDOW
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.errors import BadInput
-from streams.model.run import Target
+
+if TYPE_CHECKING:
+    from faultline.runtime.settings import Settings
+    from runbooks.engine.shadow_report import Comparison, OperatorAction, ShadowReport, ShadowSummary
+    from streams.model.run import Target
+
 
 _SPAN = re.compile(r"(\d{1,5})([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -56,6 +52,8 @@ def report(config: Path | None, since: str, minutes: float, capture: Path | None
 
     Operator actions are derived from changes of nodes and jobs, which do not say who made them.
     """
+    from faultline.runtime.settings import load
+
     settings, window = load(config), timedelta(minutes=minutes)
     if capture is not None:
         made = _of_capture(settings, capture, window)
@@ -89,6 +87,9 @@ def since_of(text: str, now: datetime) -> datetime:
 
 
 async def _live(settings: Settings, since: datetime, now: datetime, window: timedelta) -> ShadowReport:
+    from faultline.cli.read_topics import read_incidents, read_runs_of, read_timeline_of
+    from runbooks.engine.shadow_report import shadow_report
+
     incidents = {
         i.id: i for i in (await read_incidents(settings.kafka)).values() if i.cluster == settings.cluster
     }
@@ -100,6 +101,7 @@ async def _live(settings: Settings, since: datetime, now: datetime, window: time
 def _of_capture(settings: Settings, capture: Path, window: timedelta) -> ShadowReport:
     from faultline.replay.capture import read
     from faultline.replay.replay import AFTERMATH, replay_capture
+    from runbooks.engine.shadow_report import shadow_report
     from streams.correlate import Config
 
     taken = read(capture)

@@ -9,10 +9,6 @@ import click
 import orjson
 
 from faultline.cli.output import table
-from faultline.replay.capture import write
-from sandbox.simulation.campaign import simulate
-from sandbox.simulation.scenario import pick
-from sandbox.simulation.truth import TRUTH
 
 
 @click.command("simulate")
@@ -34,6 +30,11 @@ def command(
 
     Use it with `faultline replay CAPTURE`. `bench/scenarios.yaml` has scenarios.
     """
+    from faultline.replay.capture import write
+    from sandbox.simulation.campaign import simulate
+    from sandbox.simulation.scenario import pick
+    from sandbox.simulation.truth import TRUTH
+
     picked = pick(scenario, name).sized(nodes)
     simulated = simulate(picked.model_copy(update={"site": site}) if site else picked, seed)
     write(out, simulated.capture)

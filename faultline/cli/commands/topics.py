@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
-from faultline.runtime.settings import Settings, load
-from streams.kafka import installation, provisioning
-from streams.kafka.provisioning import TopicChange
+
+if TYPE_CHECKING:
+    from faultline.runtime.settings import Settings
+    from streams.kafka.provisioning import TopicChange
 
 
 @click.group("topics")
@@ -35,12 +37,16 @@ def apply(config: Path | None, old: str | None, output: str) -> None:
 
     Topics bound to another cluster are left unchanged, with exit code 2.
     """
+    from faultline.runtime.settings import load
+
     settings = load(config)
     changes = asyncio.run(_apply(settings, old))
     _show(changes, output)
 
 
 async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
+    from streams.kafka import installation, provisioning
+
     by = f"topics apply on {socket.gethostname()}"
     if old is not None:
         await installation.rename(settings.kafka, old, settings.cluster, by)
@@ -55,6 +61,9 @@ async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
 @click.pass_context
 def diff(ctx: click.Context, output: str) -> None:
     """Print the differences; exit code 1 when there are any."""
+    from faultline.runtime.settings import load
+    from streams.kafka import provisioning
+
     changes = asyncio.run(provisioning.diff(load(ctx.obj).kafka))
     _show(changes, output)
     if any(change.kind != "advice" for change in changes):
