@@ -36,7 +36,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _HEAD = re.compile(rb'\{"partition":(\d+),"offset":(\d+),"timestamp":(\d+),"')
 """How `record_line` and most recorders begin a line. A line that begins otherwise is only slower to survey."""
 _INTEGER, _STRING, _STRING_OR_NONE = {int}, {str}, {str, type(None)}
-_FIELDS = itemgetter("partition", "offset", "timestamp", "value", "key", "headers")
+_FIELDS = itemgetter("partition", "offset", "timestamp", "value", "key")
 
 
 def from_micros(micros: int) -> datetime:
@@ -181,11 +181,11 @@ class TopicFile(Collection[RawRecord]):
             fields = list(map(_FIELDS, rows))
         except (orjson.JSONDecodeError, TypeError, LookupError):
             return None
-        columns = zip(*fields, strict=True) if fields else ((),) * 6
-        partitions, offsets, millis, values, keys, headers = columns
+        columns = zip(*fields, strict=True) if fields else ((),) * 5
+        partitions, offsets, millis, values, keys = columns
         if (
             len(rows) != len(lines)
-            or any(headers)
+            or any(row.get("headers") for row in rows)
             or not _INTEGER.issuperset(map(type, chain(partitions, offsets, millis)))
             or not _STRING.issuperset(map(type, values))
             or not _STRING_OR_NONE.issuperset(map(type, keys))
