@@ -45,7 +45,7 @@ def judged(directory: Path) -> Verdict:
     """Replay one capture and judge it."""
     recorded = capture.read(directory)
     simulated = Simulated(recorded, truth_of(directory), site="")
-    return verdict(simulated, replay_capture(recorded, runbooks=runbooks()), directory.name)
+    return verdict(simulated, replay_capture(recorded, runbooks=runbooks(), processes=1), directory.name)
 
 
 def main() -> None:

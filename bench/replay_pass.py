@@ -18,7 +18,7 @@ def main() -> None:
     """Replay once. Imports and runbooks are loaded before; catalogs are part of it, as those of other processes are."""
     runbooks = load_runbooks()
     begin, before = time.perf_counter(), _cpu_s()
-    decided = replay_capture(read(Path(sys.argv[1])), runbooks=runbooks, processes=int(sys.argv[2]) or None)
+    decided = replay_capture(read(Path(sys.argv[1])), runbooks=runbooks, processes=int(sys.argv[2]))
     line = {
         "seconds": time.perf_counter() - begin,
         "cpu_s": _cpu_s() - before,
