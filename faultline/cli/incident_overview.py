@@ -8,55 +8,21 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord
 
 from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
-from runbooks.engine.containment import (
-    PendingRepair,
-    is_contained,
-    may_still_hold,
-    pending_repairs,
-    shown_state,
-)
+from faultline.live_view.overview import Overview
+from runbooks.engine.containment import may_still_hold, pending_repairs
 from runbooks.engine.guardrails.cordoned_nodes import is_held
 from runbooks.engine.run_summaries import PartialRun
-from runbooks.engine.wait_reasons import waits_for
 from streams.config.settings import KafkaSettings
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
 from streams.model.facts import FactRecord, NodeFact
-from streams.model.incident import Incident
 from streams.model.run import Mode, Run
 
 Nodes = Mapping[str, Mapping[str, NodeFact]]
 """Nodes by cluster and name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """One incident: its document, those of its runs that still matter, and the nodes that stay cordoned for it."""
-
-    incident: Incident
-    runs: tuple[Run, ...] = ()
-    repairs: tuple[PendingRepair, ...] = ()
-
-    @property
-    def standing(self) -> str:
-        """Its state as shown to operators."""
-        return shown_state(self.incident, self.repairs)
-
-    @property
-    def waits_for(self) -> str:
-        """What it is waiting for; empty when nothing."""
-        return waits_for(self.incident, self.runs, self.repairs)
-
-    @property
-    def rank(self) -> int:
-        """Sort order: 0 open, 1 contained, 2 over."""
-        if is_contained(self.incident, self.repairs):
-            return 1
-        return 2 if self.incident.state.is_over else 0
 
 
 async def read_overview(settings: KafkaSettings, *, everything: bool = False) -> list[Overview]:

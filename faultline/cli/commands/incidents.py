@@ -16,8 +16,8 @@ from streams.model.conversation import Verb
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from faultline.cli.incident_overview import Overview
     from faultline.cli.send_options import SendOptions
+    from faultline.live_view.overview import Overview
     from faultline.runtime.settings import Settings
     from runbooks.engine.containment import PendingRepair
     from streams.model.conversation import Command, TimelineEntry
@@ -89,7 +89,7 @@ def show(config: Path | None, incident_id: str, output: str) -> None:
 
 async def _show(settings: Settings, prefix: str, output: str) -> None:
     # Imported here: it loads every rule of the correlator, which no other command of this group needs.
-    from faultline.cli.incident_overview import Overview, read_nodes
+    from faultline.cli.incident_overview import read_nodes
     from faultline.cli.read_topics import read_incident, read_runs, read_timeline
     from faultline.replay.explain import explain
     from runbooks.engine.containment import pending_repairs

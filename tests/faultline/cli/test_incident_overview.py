@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 from aiokafka import ConsumerRecord
 
-from faultline.cli.incident_overview import Overview, counts, overview_of
+from faultline.cli.incident_overview import counts, overview_of
+from faultline.live_view.overview import Overview
 from streams.model.codec import encode
 from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact

@@ -1,0 +1,81 @@
+"""Sends people's commands to the responder and waits for its answer on the timeline.
+
+A command is durable once written: a responder that is down now applies it when it is back. So without an answer it is reported
+as stored, never as accepted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaProducer
+
+from faultline.live_view.view import LiveView
+from streams.config.settings import KafkaSettings
+from streams.kafka.clients import producer, started, topic_name
+from streams.kafka.topics import COMMANDS, partition_of
+from streams.model.codec import encode
+from streams.model.conversation import Command, TimelineEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a command. `accepted` is None while no responder has answered."""
+
+    command: Command
+    answers: tuple[TimelineEntry, ...] = ()
+
+    @property
+    def accepted(self) -> bool | None:
+        """True when a run accepted it, False when all that answered refused it, None without an answer."""
+        if not self.answers:
+            return None
+        return any(not is_refusal(entry) for entry in self.answers)
+
+    @property
+    def text(self) -> str:
+        """The answer for people; a refusal only where nothing accepted it."""
+        if not self.answers:
+            return (
+                f"{self.command.verb} is stored, but no responder has answered yet; it will be applied when one is back. "
+                "The timeline shows the result."
+            )
+        shown = [entry for entry in self.answers if not is_refusal(entry)] or list(self.answers)
+        return "; ".join(dict.fromkeys(entry.text for entry in shown))
+
+
+def is_refusal(entry: TimelineEntry) -> bool:
+    """Whether an answer rejects the command."""
+    return entry.event.endswith("refused")
+
+
+class Decisions:
+    """Sends commands. `start` before the first, `close` after the last; the view must be followed meanwhile."""
+
+    def __init__(self, settings: KafkaSettings, view: LiveView) -> None:
+        self._settings = settings
+        self._view = view
+        self._producer: AIOKafkaProducer | None = None
+
+    async def start(self) -> None:
+        """Connect. Raises Unreachable when no broker answers."""
+        self._producer = await started(producer(self._settings), self._settings)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._producer is not None:
+            await self._producer.stop()
+
+    async def send(self, command: Command) -> None:
+        """Write the command. It is durable when this returns."""
+        if self._producer is None:
+            raise RuntimeError("decisions are sent before `start`")
+        name = topic_name(self._settings, COMMANDS)
+        partition = partition_of(command.cluster, len(await self._producer.partitions_for(name)))
+        key = (command.incident or command.cluster).encode()
+        await self._producer.send_and_wait(name, encode(command), key=key, partition=partition)
+
+    async def decide(self, command: Command, wait_s: float) -> Decision:
+        """Send the command and wait for the answer; `Decision.accepted` is None when none comes in time."""
+        await self.send(command)
+        return Decision(command, await self._view.answers(command.id, wait_s))

@@ -1,0 +1,36 @@
+"""An incident as a list shows it: what it waits for, and the nodes that stay cordoned for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runbooks.engine.containment import PendingRepair, is_contained, shown_state
+from runbooks.engine.wait_reasons import waits_for
+from streams.model.incident import Incident
+from streams.model.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One incident: its document, those of its runs that still matter, and the nodes that stay cordoned for it."""
+
+    incident: Incident
+    runs: tuple[Run, ...] = ()
+    repairs: tuple[PendingRepair, ...] = ()
+
+    @property
+    def standing(self) -> str:
+        """Its state as shown to operators."""
+        return shown_state(self.incident, self.repairs)
+
+    @property
+    def waits_for(self) -> str:
+        """What it is waiting for; empty when nothing."""
+        return waits_for(self.incident, self.runs, self.repairs)
+
+    @property
+    def rank(self) -> int:
+        """Sort order: 0 open, 1 contained, 2 over."""
+        if is_contained(self.incident, self.repairs):
+            return 1
+        return 2 if self.incident.state.is_over else 0
