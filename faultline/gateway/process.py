@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
 import structlog
-from aiohttp import web
 
 from faultline.gateway.app import BESIDE, GatewayParts, build_app
 from faultline.gateway.raw_records import RawRecords
+from faultline.gateway.server import served
 from faultline.live_view.decisions import Decisions
 from faultline.live_view.follow import follow
 from faultline.live_view.view import LiveView
@@ -43,7 +43,7 @@ class Gateway:
         self._parts = GatewayParts(
             settings=settings,
             view=view,
-            decisions=Decisions(kafka, view),
+            decisions=Decisions(kafka, view, timeout_s=settings.kafka_timeout_s),
             records=RawRecords(kafka, timeout_s=settings.kafka_timeout_s),
             cluster=cluster,
             slack=slack,
@@ -64,23 +64,12 @@ class Gateway:
                 stack.push_async_callback(client.close)
                 await client.start()
             if parts.settings.port:
-                await stack.enter_async_context(_served(parts))
+                port = await stack.enter_async_context(served(build_app(parts), parts.settings))
+                log.info("listening", host=parts.settings.host, port=port)
             await _together(
                 follow(self._kafka, parts.view, pulse=self._pulse, clock=parts.clock),
                 *(work(parts) for work in BESIDE),
             )
-
-
-@asynccontextmanager
-async def _served(parts: GatewayParts) -> AsyncIterator[None]:
-    runner = web.AppRunner(build_app(parts), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, parts.settings.host, parts.settings.port).start()
-        log.info("listening", host=parts.settings.host, port=parts.settings.port)
-        yield
-    finally:
-        await runner.cleanup()
 
 
 async def _together(*works: Coroutine[Any, Any, NoReturn]) -> None:

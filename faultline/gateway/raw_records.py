@@ -4,44 +4,48 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from typing import NamedTuple
 
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import producer, started, topic_name
+from streams.kafka.durable_writer import DurableWriter
 from streams.kafka.topics import RAW_ALERTS, Topic
-from streams.model.errors import Temporary
+
+AT_ONCE = 500
+"""Records of one delivery that are handed to the producer together."""
+
+
+class RawValue(NamedTuple):
+    """A record's value. Records of the same key stay in order, and repetitions among them are seen."""
+
+    value: bytes
+    key: bytes | None = None
 
 
 class RawRecords:
     """Writes raw records. `start` before the first, `close` after the last."""
 
     def __init__(self, settings: KafkaSettings, *, timeout_s: float = 5.0) -> None:
-        self._settings = settings
-        self._timeout_s = timeout_s
-        self._producer: AIOKafkaProducer | None = None
+        self._writer = DurableWriter(settings, timeout_s=timeout_s)
 
     async def start(self) -> None:
         """Connect. Raises Unreachable when no broker answers."""
-        self._producer = await started(producer(self._settings), self._settings)
+        await self._writer.start()
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._producer is not None:
-            await self._producer.stop()
+        await self._writer.close()
 
-    async def write(self, values: Sequence[bytes], topic: Topic = RAW_ALERTS) -> None:
-        """Write the values. They are durable when this returns.
+    async def write(self, values: Sequence[RawValue], topic: Topic = RAW_ALERTS) -> None:
+        """Write the values. All of them are durable when this returns.
 
         Raises:
-            Temporary: when Kafka does not confirm all of them in time; some of them may be written nevertheless.
+            Temporary: when Kafka does not confirm all of them in time; some may be written. Whoever sends them again repeats
+                those, which the detector takes as what they are: repetitions.
         """
-        if self._producer is None:
-            raise RuntimeError("records are written before `start`")
-        name = topic_name(self._settings, topic)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await asyncio.gather(*(self._producer.send_and_wait(name, value) for value in values))
-        except (TimeoutError, KafkaError) as error:
-            raise Temporary(f"Kafka does not take records of {name}: {error!r}") from error
+        for begin in range(0, len(values), AT_ONCE):
+            await asyncio.gather(
+                *(
+                    self._writer.write(topic, one.value, key=one.key)
+                    for one in values[begin : begin + AT_ONCE]
+                )
+            )

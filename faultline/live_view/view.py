@@ -63,6 +63,7 @@ class LiveView:
         self._over: OrderedDict[str, None] = OrderedDict()
         self._runs: dict[str, dict[str, Run]] = {}
         self._incident_of: dict[str, str] = {}
+        self._tickets: dict[str, str] = {}
         self._lines: dict[str, deque[Line]] = {}
         self._nodes: dict[str, dict[str, NodeFact]] = {}
         self._owned: dict[str, dict[str, NodeFact]] = {}
@@ -90,11 +91,13 @@ class LiveView:
         """The latest revision of a run, or None when it was deleted."""
         if run is None:
             incident = self._incident_of.pop(key, "")
-            if self._runs.get(incident, {}).pop(key, None) is not None:
+            if (gone := self._runs.get(incident, {}).pop(key, None)) is not None:
+                self._forget_tickets(gone)
                 self._changed(incident)
             return
         self._incident_of[run.id] = run.incident
         self._runs.setdefault(run.incident, {})[run.id] = run
+        self._tickets.update(dict.fromkeys(_tickets(run), run.incident))
         self._changed(run.incident)
 
     def take_entry(self, entry: TimelineEntry, offset: int) -> None:
@@ -184,6 +187,15 @@ class LiveView:
         """The runs of an incident, oldest first."""
         return tuple(sorted(self._runs.get(incident, {}).values(), key=lambda run: (run.created_at, run.id)))
 
+    def incident_of_ticket(self, ticket: str) -> str | None:
+        """The incident that a ticket was opened for, by the ticket's key, as far as its run is known."""
+        return self._tickets.get(ticket)
+
+    def incident_of_answer(self, prefix: str) -> str | None:
+        """The incident of the latest answered command whose id begins with `prefix`."""
+        found = next((name for name in reversed(self._answers) if name.startswith(prefix)), None)
+        return self._answers[found][0].incident if found is not None else None
+
     def timeline(self, name: str) -> tuple[TimelineEntry, ...]:
         """The latest lines about an incident (or, under its name, about a whole cluster), oldest first."""
         return tuple(entry for _, entry in self._lines.get(name, ()))
@@ -241,10 +253,23 @@ class LiveView:
     def _drop(self, name: str) -> None:
         self._over.pop(name, None)
         self._incidents.pop(name, None)
-        for run in self._runs.pop(name, {}):
-            self._incident_of.pop(run, None)
+        for run in self._runs.pop(name, {}).values():
+            self._incident_of.pop(run.id, None)
+            self._forget_tickets(run)
         self._lines.pop(name, None)
+
+    def _forget_tickets(self, run: Run) -> None:
+        for ticket in _tickets(run):
+            self._tickets.pop(ticket, None)
 
     def _changed(self, name: str) -> None:
         for reader in self._readers:
             reader.add(name)
+
+
+def _tickets(run: Run) -> Iterator[str]:
+    """The keys of the tickets that a run opened or wrote in."""
+    for step in run.steps:
+        ticket = step.effect.result.get("ticket") if step.effect is not None else None
+        if isinstance(ticket, str):
+            yield ticket

@@ -5,6 +5,8 @@ A hook answers 404 until its secret is set. A secret set twice (`…_next`) is b
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterator
 
 from pydantic import Field, SecretStr, field_validator
@@ -21,9 +23,16 @@ def _none_when_empty(value: object) -> object:
     return None if value == "" else value
 
 
-def _long_enough(value: SecretStr | None) -> SecretStr | None:
-    if value is not None and len(value.get_secret_value()) < MIN_SECRET:
+def _usable(value: SecretStr | None) -> SecretStr | None:
+    """The secret, unless it is too short or not what its beginning says. The message never holds it."""
+    text = value.get_secret_value() if value is not None else ""
+    if value is not None and len(text) < MIN_SECRET:
         raise ValueError(f"is shorter than {MIN_SECRET} characters: anybody may try to guess it")
+    if text.startswith("whsec_"):
+        try:
+            base64.b64decode(text[6:], validate=True)
+        except binascii.Error:
+            raise ValueError("begins with whsec_, but what follows is not base64") from None
     return value
 
 
@@ -52,8 +61,8 @@ class _Hook(Section):
 
     @field_validator("token", "token_next", "secret", "secret_next", "password", check_fields=False)
     @classmethod
-    def _is_long_enough(cls, value: SecretStr | None) -> SecretStr | None:
-        return _long_enough(value)
+    def _is_usable(cls, value: SecretStr | None) -> SecretStr | None:
+        return _usable(value)
 
 
 class AlertmanagerHook(_Hook):
@@ -190,10 +199,10 @@ class GatewaySettings(Section):
         10.0, gt=0, le=300, description="how long a body may take; later ones get 408"
     )
     kafka_timeout_s: float = Field(
-        5.0, gt=0, le=60, description="how long a write to Kafka may take; after that the sender gets 503"
+        4.0, gt=0, le=60, description="how long a write to Kafka may take; after that the sender gets 503"
     )
     requests_per_s: float = Field(
-        100.0, ge=0.01, le=100_000, description="deliveries of each hook in the long run; more get 503 or 429"
+        100.0, ge=0.01, le=100_000, description="deliveries of each hook in the long run; more get 503"
     )
     requests_at_once: int = Field(
         3000, ge=1, le=1_000_000, description="deliveries of each hook in one burst, on top of that"

@@ -1,0 +1,91 @@
+"""The HTTP server around the application: bounded connections, and none that stays silent.
+
+aiohttp waits without end for the head of a connection's first request, so connections are watched here until it is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from weakref import WeakSet
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from faultline.gateway.refusal import Handler
+from streams.config.gateway_settings import GatewaySettings
+
+LINGER_S = 2.0
+"""How long the rest of a refused body is read and thrown away, so that the sender sees the answer and not a reset."""
+
+SHUTDOWN_S = 10.0
+"""How long requests under way may take when the process stops."""
+
+
+class _Connections:
+    """Makes the handlers of connections; closes those beyond the limit and those that send no head."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._open: WeakSet[RequestHandler] = WeakSet()
+        self._spoke: WeakSet[RequestHandler] = WeakSet()
+
+    def accept(self, server: web.Server) -> asyncio.BaseProtocol:
+        """The handler of a new connection."""
+        handler = server()
+        loop = asyncio.get_running_loop()
+        if sum(one.transport is not None for one in self._open) >= self._settings.max_connections:
+            loop.call_soon(_close, handler)
+        else:
+            self._open.add(handler)
+            loop.call_later(self._settings.head_timeout_s, self._close_silent, handler)
+        return handler
+
+    @web.middleware
+    async def notice(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Middleware: the connection has sent a whole head."""
+        self._spoke.add(request.protocol)
+        return await handler(request)
+
+    def _close_silent(self, handler: RequestHandler) -> None:
+        if handler not in self._spoke:
+            _close(handler)
+
+
+def _close(handler: RequestHandler) -> None:
+    if handler.transport is not None:
+        handler.transport.abort()
+
+
+@asynccontextmanager
+async def served(app: web.Application, settings: GatewaySettings) -> AsyncIterator[int]:
+    """Serve while the context lasts; yields the port. Requests under way are finished on the way out.
+
+    Raises:
+        OSError: when the address cannot be listened on.
+    """
+    connections = _Connections(settings)
+    app.middlewares.insert(0, connections.notice)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        lingering_time=LINGER_S,
+        keepalive_timeout=settings.head_timeout_s,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    try:
+        if runner.server is None:
+            raise RuntimeError("the runner has no server after its setup")
+        listening = await asyncio.get_running_loop().create_server(
+            partial(connections.accept, runner.server), settings.host, settings.port, backlog=512
+        )
+        try:
+            yield listening.sockets[0].getsockname()[1]
+        finally:
+            listening.close()
+    finally:
+        await runner.cleanup()
