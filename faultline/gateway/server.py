@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
@@ -17,7 +16,7 @@ from aiohttp.web_protocol import RequestHandler
 from faultline.gateway.refusal import Handler
 from streams.config.gateway_settings import GatewaySettings
 
-LINGER_S = 2.0
+LINGER_S = 1.0
 """How long the rest of a refused body is read and thrown away, so that the sender sees the answer and not a reset."""
 
 SHUTDOWN_S = 10.0
@@ -29,34 +28,37 @@ class _Connections:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._open: WeakSet[RequestHandler] = WeakSet()
-        self._spoke: WeakSet[RequestHandler] = WeakSet()
+        self._silent: set[RequestHandler] = set()
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The handler of a new connection."""
+        if len(server.connections) >= self._settings.max_connections:
+            return _TurnedAway()
         handler = server()
-        loop = asyncio.get_running_loop()
-        if sum(one.transport is not None for one in self._open) >= self._settings.max_connections:
-            loop.call_soon(_close, handler)
-        else:
-            self._open.add(handler)
-            loop.call_later(self._settings.head_timeout_s, self._close_silent, handler)
+        self._silent.add(handler)
+        asyncio.get_running_loop().call_later(self._settings.head_timeout_s, self._close_silent, handler)
         return handler
 
     @web.middleware
     async def notice(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Middleware: the connection has sent a whole head."""
-        self._spoke.add(request.protocol)
+        self._silent.discard(request.protocol)
         return await handler(request)
 
     def _close_silent(self, handler: RequestHandler) -> None:
-        if handler not in self._spoke:
-            _close(handler)
+        if handler in self._silent:
+            self._silent.discard(handler)
+            if handler.transport is not None:
+                handler.transport.abort()
 
 
-def _close(handler: RequestHandler) -> None:
-    if handler.transport is not None:
-        handler.transport.abort()
+class _TurnedAway(asyncio.Protocol):
+    """A connection beyond the limit."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        if isinstance(transport, asyncio.Transport):
+            transport.abort()
 
 
 @asynccontextmanager

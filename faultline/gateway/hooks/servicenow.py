@@ -1,8 +1,8 @@
 """`/hooks/servicenow`: what a business rule posts. Closed by a person: `resolve`; commented: `note`.
 
 `{"event": "closed" | "commented", "number", "sys_id", "correlation_id", "user_name", "user", "text", "id", "at"}`: `id` is the
-journal entry's, or of the change of state; `at` is the time in UTC. `docs/people/gateway.md` has the rule. The incident is in the correlation id, or it is the one
-whose run opened the ticket of that number.
+journal entry's, or of the change of state; `at` is the time in UTC. `docs/people/gateway.md` has the rule that sends it. The
+incident is in the correlation id, or it is the one whose run opened the ticket of that number.
 """
 
 from __future__ import annotations
