@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _COMPACTED = (CONTROLS, INVENTORY, INCIDENTS, RUNS)
 _FORGET_EVERY_S = 600.0
+_TAIL = 5_000
+"""Lines of the timeline that are read where none is found by its time."""
 
 
 async def follow(
@@ -64,15 +66,18 @@ async def _assign(
     client: AIOKafkaConsumer, settings: KafkaSettings, clock: Clock
 ) -> dict[TopicPartition, int]:
     """Assign every partition of what is shown, and return where each ends now. The timeline begins `KEPT_FOR` ago."""
-    places = {topic: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
+    places = {topic.name: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
     everything = [place for found in places.values() for place in found]
     client.assign(everything)
     await client.seek_to_beginning(*everything)
     since = to_millis(clock() - KEPT_FOR)
-    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE], since))
+    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE.name], since))
     ends: dict[TopicPartition, int] = await client.end_offsets(everything)
+    firsts: dict[TopicPartition, int] = await client.beginning_offsets(places[TIMELINE.name])
     for place, begin in begins.items():
-        client.seek(place, begin.offset if begin is not None else ends[place])
+        # None means that nothing is that young; or that the broker keeps no times, as the embedded one.
+        tail = max(firsts[place], ends[place] - _TAIL)
+        client.seek(place, begin.offset if begin is not None else tail)
     return ends
 
 

@@ -70,8 +70,10 @@ class LiveView:
         self._jobs: dict[str, dict[str, JobFact]] = {}
         self._controls: dict[str, Control] = {}
         self._answers: OrderedDict[str, list[TimelineEntry]] = OrderedDict()
-        self._waiting: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, list[asyncio.Event]] = {}
         self._readers: set[Changes] = set()
+        self._orphans: frozenset[str] = frozenset()
+        """Incidents of which runs or lines were known at the last `forget`, but not they themselves."""
 
     # -- what arrives
 
@@ -112,7 +114,7 @@ class LiveView:
             self._answers.setdefault(command, []).append(entry)
             while len(self._answers) > MAX_ANSWERS:
                 self._answers.popitem(last=False)
-            if (waiting := self._waiting.get(command)) is not None:
+            for waiting in self._waiting.get(command, ()):
                 waiting.set()
         self._changed(name)
 
@@ -227,28 +229,41 @@ class LiveView:
     async def answers(self, command: str, wait_s: float) -> tuple[TimelineEntry, ...]:
         """The responder's answers to a command, as soon as there is one; empty after `wait_s`."""
         if command not in self._answers and wait_s > 0:
-            arrived = self._waiting.setdefault(command, asyncio.Event())
+            arrived = asyncio.Event()
+            waiting = self._waiting.setdefault(command, [])
+            waiting.append(arrived)
             try:
                 async with asyncio.timeout(wait_s):
                     await arrived.wait()
             except TimeoutError:
                 pass
             finally:
-                self._waiting.pop(command, None)
+                waiting.remove(arrived)
+                if not waiting:
+                    self._waiting.pop(command, None)
         return tuple(self._answers.get(command, ()))
 
     def forget(self, now: datetime) -> None:
-        """Drop what ended before `KEPT_FOR`. An incident that still holds a node stays."""
+        """Drop what ended before `KEPT_FOR`, and runs and lines of unknown incidents. One that still holds a node stays."""
         for name in list(self._over):
             incident = self._incidents[name]
             if now - (incident.closed_at or incident.updated_at) <= KEPT_FOR:
                 continue
             if not self._owned.get(name):
                 self._drop(name)
+        # A run may arrive before its incident, so what is alone goes only when it is alone twice in a row.
+        orphans = self._runs.keys() | {name for name, lines in self._lines.items() if lines[-1][1].incident}
+        orphans -= self._incidents.keys()
+        for name in orphans & self._orphans:
+            self._drop(name)
+        self._orphans = frozenset(orphans)
 
     def _forget_oldest(self) -> None:
         while len(self._over) > MAX_OVER:
-            self._drop(next(iter(self._over)))
+            oldest = next((name for name in self._over if not self._owned.get(name)), None)
+            if oldest is None:
+                return
+            self._drop(oldest)
 
     def _drop(self, name: str) -> None:
         self._over.pop(name, None)
