@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from faultline.gateway.hooks import HOOKS
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import IncidentState
-from streams.model.run import EffectRecord, EffectState, StepState
+from streams.model.run import EffectRecord, EffectState, StepState, Target
 from tests.connectors.chat import thread_documents
 from tests.faultline.gateway import deliveries, serving
 from tests.faultline.gateway.serving import INCIDENT, NEXT_SECRET, NEXT_TOKEN, NOW, Served, bearer, settings
@@ -530,18 +530,16 @@ async def test_an_incident_of_another_installation_is_ignored() -> None:
 
 async def test_a_ticket_without_its_label_is_found_by_the_run_that_opened_it() -> None:
     run = thread_documents.run(INCIDENT, ticket=StepState.DONE)
-    ticket = replace(
-        run.steps[1],
-        effect=EffectRecord(
-            "k",
-            "open_ticket",
-            run.plan.steps[1].target,
-            EffectState.CONFIRMED,
-            NOW,
-            NOW,
-            result={"ticket": "GPU-7"},  # type: ignore[arg-type]
-        ),
+    opened = EffectRecord(
+        key="k",
+        action="open_ticket",
+        target=Target("Ticket", INCIDENT.id),
+        state=EffectState.CONFIRMED,
+        intended_at=NOW,
+        lease_until=NOW,
+        result={"ticket": "GPU-7"},
     )
+    ticket = replace(run.steps[1], effect=opened)
     async with serving.serving() as served:
         served.parts.view.take_run(run.id, replace(run, steps=(run.steps[0], ticket)))
         issue = deliveries.jira_issue(labels=[])
