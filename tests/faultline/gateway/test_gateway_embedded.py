@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import ClientSession, ClientTimeout
+from aiokafka import TopicPartition
 
 from faultline.gateway.process import Gateway
 from sandbox.emulated import broker
@@ -89,7 +90,7 @@ async def values(kafka: KafkaSettings, topic: Topic) -> list[bytes]:
     found: list[bytes] = []
     try:
         for number in range(kafka.raw_partitions if topic is RAW_ALERTS else kafka.cluster_partitions):
-            place = clients.TopicPartition(clients.topic_name(kafka, topic), number)
+            place = TopicPartition(clients.topic_name(kafka, topic), number)
             async for batch in clients.batches_to_end(client, place):
                 found += [record.value for record in batch if record.value is not None]
     finally:
