@@ -24,6 +24,9 @@ log = structlog.get_logger(__name__)
 RETRY_S = 5.0
 """When to try again while Kafka takes nothing."""
 
+CLOSE_S = 5.0
+"""How long closing may take: a producer waits for what it holds, and Kafka may be away."""
+
 Partition = Callable[[int], int]
 """The partition of a record, given how many there are."""
 
@@ -46,11 +49,15 @@ class DurableWriter:
         self._client = await started(producer(self._settings), self._settings)
 
     async def close(self) -> None:
-        """Close the connection. What has no outcome yet is given up."""
+        """Close the connection. What has no outcome by `CLOSE_S` is given up: its sender was told so before."""
         for task in (*self._running, *self._closing):
             task.cancel()
         if self._client is not None:
-            await self._client.stop()
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await self._client.stop()
+            except TimeoutError:
+                log.warning("the producer was closed with records that Kafka has not confirmed")
 
     async def write(
         self, topic: Topic, value: bytes, *, key: bytes | None = None, partition: Partition | None = None
@@ -109,7 +116,9 @@ class DurableWriter:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if task in self._given_up:
-            self._given_up.discard(task)
-            if not task.cancelled():
-                log.info("a write that was given up on ended", error=repr(task.exception() or ""))
+        if task not in self._given_up:
+            return
+        self._given_up.discard(task)
+        failed = None if task.cancelled() else task.exception()
+        if not self._given_up:
+            log.info("Kafka has answered again", **({"error": repr(failed)} if failed is not None else {}))
