@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from faultline.gateway.raw_records import RawRecords
@@ -10,6 +11,10 @@ from faultline.live_view.view import LiveView
 from streams.config.connector_settings import SlackSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.model.clock import Clock, utc_now
+
+
+def _nothing(what: str) -> None:
+    """The default for `count`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +28,5 @@ class GatewayParts:
     cluster: str
     slack: SlackSettings
     clock: Clock = utc_now
+    count: Callable[[str], None] = _nothing
+    """Counts something for the next status line in the log."""

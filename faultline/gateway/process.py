@@ -48,6 +48,7 @@ class Gateway:
             cluster=cluster,
             slack=slack,
             clock=clock,
+            count=pulse.count,
         )
 
     async def run(self) -> None:
@@ -55,8 +56,7 @@ class Gateway:
 
         Raises:
             Unreachable: when no broker answers.
-            ConfigError: when a topic does not exist.
-            OSError: when the address cannot be listened on.
+            ConfigError: when a topic does not exist, or the address cannot be listened on.
         """
         parts = self._parts
         async with AsyncExitStack() as stack:

@@ -35,7 +35,8 @@ async def answer_refusals(request: web.Request, handler: Handler) -> web.StreamR
     except RequestRefused as refused:
         return _answer(request, refused)
     except (Temporary, Unreachable) as error:
-        log.warning("not taken", path=request.path, reason=str(error))
+        # Whoever cannot reach Kafka says so once; a line for each sender that comes again meanwhile would bury it.
+        log.debug("not taken", path=request.path, reason=str(error))
         later = getattr(error, "retry_after_s", None) or RETRY_S
         return _answer(request, RequestRefused(503, "not taken, try again", retry_after_s=later))
 

@@ -15,9 +15,13 @@ from aiohttp.web_protocol import RequestHandler
 
 from faultline.gateway.refusal import Handler
 from streams.config.gateway_settings import GatewaySettings
+from streams.model.errors import ConfigError
 
 LINGER_S = 1.0
 """How long the rest of a refused body is read and thrown away, so that the sender sees the answer and not a reset."""
+
+KEEPALIVE_S = 75.0
+"""How long a connection may wait for its next request: longer than proxies keep theirs, so that none is closed as they use it."""
 
 SHUTDOWN_S = 10.0
 """How long requests under way may take when the process stops."""
@@ -66,7 +70,7 @@ async def served(app: web.Application, settings: GatewaySettings) -> AsyncIterat
     """Serve while the context lasts; yields the port. Requests under way are finished on the way out.
 
     Raises:
-        OSError: when the address cannot be listened on.
+        ConfigError: when the address cannot be listened on.
     """
     connections = _Connections(settings)
     app.middlewares.insert(0, connections.notice)
@@ -75,16 +79,20 @@ async def served(app: web.Application, settings: GatewaySettings) -> AsyncIterat
         access_log=None,
         auto_decompress=False,
         lingering_time=LINGER_S,
-        keepalive_timeout=settings.head_timeout_s,
+        keepalive_timeout=KEEPALIVE_S,
         shutdown_timeout=SHUTDOWN_S,
     )
     await runner.setup()
     try:
         if runner.server is None:
             raise RuntimeError("the runner has no server after its setup")
-        listening = await asyncio.get_running_loop().create_server(
-            partial(connections.accept, runner.server), settings.host, settings.port, backlog=512
-        )
+        try:
+            listening = await asyncio.get_running_loop().create_server(
+                partial(connections.accept, runner.server), settings.host, settings.port, backlog=512
+            )
+        except OSError as error:
+            where = f"{settings.host} port {settings.port} (gateway.host, gateway.port)"
+            raise ConfigError(f"cannot listen on {where}: {error.strerror}") from error
         try:
             yield listening.sockets[0].getsockname()[1]
         finally:

@@ -78,6 +78,11 @@ class DurableWriter:
                 await asyncio.shield(task)
         except TimeoutError as error:
             if not task.done():
+                if not self._given_up:
+                    log.warning(
+                        "Kafka does not confirm a write; further ones are refused until it does",
+                        topic=topic.name,
+                    )
                 self._given_up.add(task)
             raise Temporary(
                 f"Kafka has not confirmed a record of {topic.name} within {self._timeout_s:g} s",
@@ -121,4 +126,7 @@ class DurableWriter:
         self._given_up.discard(task)
         failed = None if task.cancelled() else task.exception()
         if not self._given_up:
-            log.info("Kafka has answered again", **({"error": repr(failed)} if failed is not None else {}))
+            log.info(
+                "Kafka answers again, writes are taken",
+                **({"error": repr(failed)} if failed is not None else {}),
+            )

@@ -89,7 +89,9 @@ class Hook(ABC):
             if wait := self._rate.take(_monotonic()):
                 raise RequestRefused(503, "too many deliveries, try again", retry_after_s=wait)
             delivery = Delivery(body, request.headers, request.content_type, by_signature=not proven)
-            return web.json_response({"ok": True, "text": await self.take(delivery)})
+            told = await self.take(delivery)
+            self.parts.count(f"{self.name} taken")
+            return web.json_response({"ok": True, "text": told})
 
     def _refuse_stranger(self, address: str, *, is_signed: bool) -> None:
         """Refuse who proves nothing, and whoever failed too often, before the body is read."""
@@ -105,6 +107,7 @@ class Hook(ABC):
 
     def _fail(self, address: str, why: str) -> None:
         self._failures.failed(address, _monotonic())
+        self.parts.count(f"{self.name} refused")
         log.warning("delivery refused", hook=self.name, address=address, reason=why)
 
 

@@ -17,6 +17,7 @@ from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import RETRY_S, RequestRefused
 from streams.model.conversation import Command, Verb
 from streams.model.digest import digest
+from streams.model.incident import Incident, IncidentState
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +29,7 @@ MAX_SENT = 10_000
 
 _INCIDENT = re.compile(r"(?<![0-9A-Za-z])inc-[0-9a-f]{16}(?![0-9A-Za-z])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_PARENTHESES = re.compile(r"[()|]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class Deciding:
         verb = next((verb for verb in Verb if verb.value == action.verb), None)
         if verb is None:
             return f"ignored: {action.verb} is no command"
+        if verb is not Verb.RESOLVE:
+            # Closing a part of an incident does not close the whole; what is said of a part is said of the whole.
+            known = self._whole(known)
+        reason = printable(action.text)[:MAX_TEXT]
+        if verb.value == "note" and not reason:
+            return "ignored: it says nothing"
         if known.state.is_over and verb in (Verb.ACK, Verb.RESOLVE):
             # Mostly the echo of what Faultline did there itself when the incident ended.
             return "ignored: the incident is over"
@@ -83,9 +91,9 @@ class Deciding:
             incident=known.id,
             cluster=known.cluster,
             verb=verb,
-            actor=f"{one_line(action.person) or self._via} ({one_line(action.person_id)})",
+            actor=actor_of(action.person or self._via, action.person_id),
             at=self._parts.clock(),
-            reason=printable(action.text)[:MAX_TEXT],
+            reason=reason,
             via=self._via,
         )
         await self._parts.decisions.send(command)
@@ -96,6 +104,22 @@ class Deciding:
             "command", via=self._via, verb=verb.value, incident=known.id, actor=command.actor, command=name
         )
         return f"taken: {verb.value} {known.id}"
+
+    def _whole(self, incident: Incident) -> Incident:
+        """The incident that this one was merged into, where it was."""
+        seen = {incident.id}
+        while incident.state is IncidentState.MERGED and incident.merged_into not in (None, *seen):
+            seen.add(incident.merged_into or "")
+            found = self._parts.view.incident(incident.merged_into or "")
+            if found is None:
+                break
+            incident = found
+        return incident
+
+
+def actor_of(name: str, person_id: str) -> str:
+    """A person as `name (id)`. Whoever chooses their name must not choose how the id reads."""
+    return f"{_PARENTHESES.sub(' ', one_line(name)).strip()} ({_PARENTHESES.sub(' ', one_line(person_id)).strip()})"
 
 
 def command_id(via: str, act: str, verb: Verb) -> str:

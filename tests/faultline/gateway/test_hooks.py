@@ -12,8 +12,11 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from faultline.gateway.app import build_app
 from faultline.gateway.hooks import HOOKS
+from faultline.gateway.server import served as serve_app
 from streams.model.conversation import TimelineEntry, Verb
+from streams.model.errors import ConfigError
 from streams.model.incident import IncidentState
 from streams.model.run import EffectRecord, EffectState, StepState, Target
 from tests.connectors.chat import thread_documents
@@ -265,6 +268,14 @@ async def test_a_compressed_body_is_not_unpacked(coding: str) -> None:
         ] == 415
 
 
+async def test_an_address_that_is_taken_is_named() -> None:
+    async with serving.serving() as first:
+        taken = settings(port=first.port)
+        with pytest.raises(ConfigError, match=r"gateway\.port"):
+            async with serve_app(build_app(first.parts), taken):
+                pytest.fail("the port is taken")
+
+
 # -- alerts and events
 
 
@@ -504,6 +515,21 @@ async def test_the_end_of_an_incident_is_not_echoed() -> None:
         assert served.decisions.commands == []
 
 
+async def test_an_ack_of_a_part_is_one_of_the_whole_and_closing_a_part_is_not() -> None:
+    whole = thread_documents.incident("c1", id="inc-" + "a" * 16)
+    part = replace(INCIDENT, revision=2, state=IncidentState.MERGED, merged_into=whole.id, closed_at=NOW)
+    async with serving.serving() as served:
+        for one in (whole, part):
+            served.parts.view.take_incident(one)
+        assert await told(served, "pagerduty", deliveries.pagerduty()) == f"taken: ack {whole.id}"
+        assert await told(served, "jira", deliveries.jira_closed()) == "ignored: the incident is over"
+        # Documents that name each other are nobody's, and no reason to go round in circles.
+        served.parts.view.take_incident(
+            replace(whole, revision=2, state=IncidentState.MERGED, merged_into=part.id, closed_at=NOW)
+        )
+        assert "over" in await told(served, "pagerduty", deliveries.pagerduty(name="02EVENT"))
+
+
 async def test_what_faultline_did_there_is_not_echoed() -> None:
     async with serving.serving() as served:
         for name, document in (
@@ -558,10 +584,11 @@ async def test_decisions_wait_until_everything_known_is_read() -> None:
 
 async def test_what_people_write_is_passed_on_without_what_would_deceive() -> None:
     async with serving.serving() as served:
-        ann = {**deliveries.USER, "summary": "Ann\u202e\x00\nSmith" + "x" * 500}
+        ann = {**deliveries.USER, "summary": "Ann\u202e\x00\n(PBOSS)|Smith" + "x" * 500}
         await told(served, "pagerduty", deliveries.pagerduty(agent=ann))
         (command,) = served.decisions.commands
-        assert command.actor.startswith("AnnSmith") or command.actor.startswith("Ann Smith")
+        assert command.actor.startswith("Ann  PBOSS  Smithx")
+        assert command.actor.endswith("x (PANN)")
         assert command.actor.isprintable()
         assert len(command.actor) < 500
 
