@@ -52,6 +52,8 @@ async def follow(
                 _take(view, place.topic.removeprefix(settings.topic_prefix), records, clock)
             if not view.ready:
                 ends = {place: end for place, end in ends.items() if await client.position(place) < end}
+                if not any(_is_inventory(place, settings) for place in ends):
+                    client.resume(*client.paused())
                 view.ready = not ends
             if (clock() - forgotten).total_seconds() > _FORGET_EVERY_S:
                 forgotten = clock()
@@ -78,7 +80,13 @@ async def _assign(
         # None means that nothing is that young; or that the broker keeps no times, as the embedded one.
         tail = max(firsts[place], ends[place] - _TAIL)
         client.seek(place, begin.offset if begin is not None else tail)
+    # Which nodes are held comes first: an incident that was over long ago is taken if it still holds one.
+    client.pause(*(place for place in everything if not _is_inventory(place, settings)))
     return ends
+
+
+def _is_inventory(place: TopicPartition, settings: KafkaSettings) -> bool:
+    return bool(place.topic == topic_name(settings, INVENTORY))
 
 
 async def _places(client: AIOKafkaConsumer, settings: KafkaSettings, topic: Topic) -> list[TopicPartition]:
@@ -108,7 +116,7 @@ def _take_one(view: LiveView, topic: str, record: ConsumerRecord, clock: Clock) 
     key = (record.key or b"").decode(errors="backslashreplace")
     match topic:
         case INCIDENTS.name if record.value is not None:
-            if not view.ready and _is_long_over(record, clock):
+            if not view.ready and not view.holds_node(key) and _is_long_over(record, clock):
                 return
             view.take_incident(decode(Incident, record.value))
         case RUNS.name:

@@ -189,6 +189,10 @@ class LiveView:
         """The runs of an incident, oldest first."""
         return tuple(sorted(self._runs.get(incident, {}).values(), key=lambda run: (run.created_at, run.id)))
 
+    def holds_node(self, name: str) -> bool:
+        """Whether a node says that it is kept for the incident."""
+        return bool(self._owned.get(name))
+
     def incident_of_ticket(self, ticket: str) -> str | None:
         """The incident that a ticket was opened for, by the ticket's key, as far as its run is known."""
         return self._tickets.get(ticket)
@@ -249,7 +253,7 @@ class LiveView:
             incident = self._incidents[name]
             if now - (incident.closed_at or incident.updated_at) <= KEPT_FOR:
                 continue
-            if not self._owned.get(name):
+            if not self.holds_node(name):
                 self._drop(name)
         # A run may arrive before its incident, so what is alone goes only when it is alone twice in a row.
         orphans = self._runs.keys() | {name for name, lines in self._lines.items() if lines[-1][1].incident}
@@ -260,7 +264,7 @@ class LiveView:
 
     def _forget_oldest(self) -> None:
         while len(self._over) > MAX_OVER:
-            oldest = next((name for name in self._over if not self._owned.get(name)), None)
+            oldest = next((name for name in self._over if not self.holds_node(name)), None)
             if oldest is None:
                 return
             self._drop(oldest)

@@ -6,23 +6,25 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from faultline.live_view.decisions import Decisions
 from faultline.live_view.follow import follow
-from faultline.live_view.view import LiveView
+from faultline.live_view.view import KEPT_FOR, LiveView
 from sandbox.emulated import broker
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
-from streams.model.clock import utc_now
+from streams.model.clock import to_millis, utc_now
 from streams.model.codec import encode
 from streams.model.control import Control
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import ConfigError, Temporary
 from streams.model.facts import FactRecord, NodeFact
+from streams.model.incident import IncidentState
 from streams.model.pulse import Pulse
 from tests.connectors.chat import thread_documents
 from tests.testbed.waiting import eventually
@@ -53,13 +55,18 @@ async def seen(condition: Callable[[], object], what: str) -> None:
     await eventually(look, what)
 
 
-async def tell(settings: KafkaSettings, *documents: tuple[Topic, str, object]) -> None:
+async def tell(
+    settings: KafkaSettings, *documents: tuple[Topic, str, object], at: datetime | None = None
+) -> None:
     client = await clients.started(clients.producer(settings), settings)
     try:
         place = partition_of("c1", settings.cluster_partitions)
         for topic, key, document in documents:
             value = document if isinstance(document, bytes | None) else encode(document)
-            await client.send_and_wait(topic.name, value, key=key.encode(), partition=place)
+            stamp = None if at is None else to_millis(at)
+            await client.send_and_wait(
+                topic.name, value, key=key.encode(), partition=place, timestamp_ms=stamp
+            )
     finally:
         await client.stop()
 
@@ -94,6 +101,22 @@ async def test_what_was_written_before_and_after_the_start_is_in_the_view(tmp_pa
             with view.changes() as changes:
                 await tell(kafka.settings, (INCIDENTS, INCIDENT.id, replace(INCIDENT, revision=50)))
                 assert await changes.wait() == (INCIDENT.id,)
+
+
+async def test_what_was_over_long_ago_is_shown_only_if_it_still_holds_a_node(tmp_path: Path) -> None:
+    long_ago = NOW - KEPT_FOR - timedelta(days=1)
+    over = replace(INCIDENT, state=IncidentState.RESOLVED, updated_at=long_ago, closed_at=long_ago)
+    other = replace(over, id="inc-" + "b" * 16)
+    node = NodeFact("c1", "node-07", "u-7", NOW, unschedulable=True, owner_incident=over.id)
+    async with broker.running(log=tmp_path / "broker.log") as kafka:
+        for one in (over, other):
+            await tell(kafka.settings, (INCIDENTS, one.id, one), at=long_ago)
+        # Written last and read first.
+        await tell(kafka.settings, (INVENTORY, "c1/node/node-07", FactRecord(node)))
+        view = LiveView()
+        async with following(kafka.settings, view):
+            assert view.incident(over.id) == over
+            assert view.incident(other.id) is None
 
 
 async def test_a_command_is_answered_through_the_view(tmp_path: Path) -> None:
