@@ -445,21 +445,43 @@ async def told(served: Served, name: str, document: Any) -> str:
     return str(orjson.loads(text)["text"])
 
 
+DECISIONS = [
+    ("pagerduty", deliveries.pagerduty(), "ack", "Ann Smith (PANN)", ""),
+    ("pagerduty", deliveries.pagerduty("incident.resolved"), "resolve", "Ann Smith (PANN)", ""),
+    ("pagerduty", deliveries.pagerduty_note("riser is out"), "note", "Ann Smith (PANN)", "riser is out"),
+    ("jira", deliveries.jira_closed(), "resolve", "Ann Smith (5b10a-ann)", "GPU-7 is Done"),
+    (
+        "jira",
+        deliveries.jira_comment("riser is out", issue=deliveries.jira_issue("new")),
+        "note",
+        "Ann Smith (5b10a-ann)",
+        "riser is out",
+    ),
+    ("servicenow", deliveries.servicenow(), "resolve", "Ann Smith (ann.smith)", "riser swapped"),
+    ("servicenow", deliveries.servicenow("commented"), "note", "Ann Smith (ann.smith)", "riser swapped"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "document", "verb", "actor"),
-    [
-        ("pagerduty", deliveries.pagerduty(), Verb.ACK, "Ann Smith (PANN)"),
-        ("pagerduty", deliveries.pagerduty("incident.resolved"), Verb.RESOLVE, "Ann Smith (PANN)"),
-        ("jira", deliveries.jira_closed(), Verb.RESOLVE, "Ann Smith (5b10a-ann)"),
-        ("servicenow", deliveries.servicenow(), Verb.RESOLVE, "Ann Smith (ann.smith)"),
-    ],
+    ("name", "document", "verb", "actor", "reason"), [one for one in DECISIONS if one[2] in set(Verb)]
 )
-async def test_a_decision_elsewhere_is_a_command(name: str, document: Any, verb: Verb, actor: str) -> None:
+async def test_a_decision_elsewhere_is_a_command(
+    name: str, document: Any, verb: str, actor: str, reason: str
+) -> None:
     async with serving.serving() as served:
+        # PagerDuty tells of a note by its own id alone; which incident that is, an earlier event has told.
+        await told(served, "pagerduty", deliveries.pagerduty("incident.triggered"))
         assert await told(served, name, document) == f"taken: {verb} {INCIDENT.id}"
         (command,) = served.decisions.commands
-        assert (command.verb, command.actor, command.via) == (verb, actor, name)
+        assert (command.verb, command.actor, command.via, command.reason) == (verb, actor, name, reason)
         assert (command.incident, command.cluster, command.at) == (INCIDENT.id, INCIDENT.cluster, NOW)
+
+
+@pytest.mark.parametrize("one", [one for one in DECISIONS if one[2] not in set(Verb)])
+async def test_a_verb_that_there_is_not_is_ignored(one: tuple[str, Any, str, str, str]) -> None:
+    async with serving.serving() as served:
+        await told(served, "pagerduty", deliveries.pagerduty("incident.triggered"))
+        assert await told(served, one[0], one[1]) == f"ignored: {one[2]} is no command"
 
 
 @pytest.mark.parametrize("name", ["pagerduty", "jira", "servicenow"])
