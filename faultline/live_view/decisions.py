@@ -7,12 +7,11 @@ as stored, never as accepted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from aiokafka import AIOKafkaProducer
+from functools import partial
 
 from faultline.live_view.view import LiveView
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import producer, started, topic_name
+from streams.kafka.durable_writer import DurableWriter
 from streams.kafka.topics import COMMANDS, partition_of
 from streams.model.codec import encode
 from streams.model.conversation import Command, TimelineEntry
@@ -52,28 +51,30 @@ def is_refusal(entry: TimelineEntry) -> bool:
 class Decisions:
     """Sends commands. `start` before the first, `close` after the last; the view must be followed meanwhile."""
 
-    def __init__(self, settings: KafkaSettings, view: LiveView) -> None:
-        self._settings = settings
+    def __init__(self, settings: KafkaSettings, view: LiveView, *, timeout_s: float = 5.0) -> None:
         self._view = view
-        self._producer: AIOKafkaProducer | None = None
+        self._writer = DurableWriter(settings, timeout_s=timeout_s)
 
     async def start(self) -> None:
         """Connect. Raises Unreachable when no broker answers."""
-        self._producer = await started(producer(self._settings), self._settings)
+        await self._writer.start()
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._producer is not None:
-            await self._producer.stop()
+        await self._writer.close()
 
     async def send(self, command: Command) -> None:
-        """Write the command. It is durable when this returns."""
-        if self._producer is None:
-            raise RuntimeError("decisions are sent before `start`")
-        name = topic_name(self._settings, COMMANDS)
-        partition = partition_of(command.cluster, len(await self._producer.partitions_for(name)))
-        key = (command.incident or command.cluster).encode()
-        await self._producer.send_and_wait(name, encode(command), key=key, partition=partition)
+        """Write the command. It is durable when this returns.
+
+        Raises:
+            Temporary: when Kafka does not confirm it in time; it may be written nevertheless.
+        """
+        await self._writer.write(
+            COMMANDS,
+            encode(command),
+            key=(command.incident or command.cluster).encode(),
+            partition=partial(partition_of, command.cluster),
+        )
 
     async def decide(self, command: Command, wait_s: float) -> Decision:
         """Send the command and wait for the answer; `Decision.accepted` is None when none comes in time."""

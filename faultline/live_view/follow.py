@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 _COMPACTED = (CONTROLS, INVENTORY, INCIDENTS, RUNS)
 _FORGET_EVERY_S = 600.0
+_TAIL = 5_000
+"""Lines of the timeline that are read where none is found by its time."""
 
 
 async def follow(
@@ -50,6 +52,8 @@ async def follow(
                 _take(view, place.topic.removeprefix(settings.topic_prefix), records, clock)
             if not view.ready:
                 ends = {place: end for place, end in ends.items() if await client.position(place) < end}
+                if not any(_is_inventory(place, settings) for place in ends):
+                    client.resume(*client.paused())
                 view.ready = not ends
             if (clock() - forgotten).total_seconds() > _FORGET_EVERY_S:
                 forgotten = clock()
@@ -64,16 +68,25 @@ async def _assign(
     client: AIOKafkaConsumer, settings: KafkaSettings, clock: Clock
 ) -> dict[TopicPartition, int]:
     """Assign every partition of what is shown, and return where each ends now. The timeline begins `KEPT_FOR` ago."""
-    places = {topic: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
+    places = {topic.name: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
     everything = [place for found in places.values() for place in found]
     client.assign(everything)
     await client.seek_to_beginning(*everything)
     since = to_millis(clock() - KEPT_FOR)
-    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE], since))
+    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE.name], since))
     ends: dict[TopicPartition, int] = await client.end_offsets(everything)
+    firsts: dict[TopicPartition, int] = await client.beginning_offsets(places[TIMELINE.name])
     for place, begin in begins.items():
-        client.seek(place, begin.offset if begin is not None else ends[place])
+        # None means that nothing is that young; or that the broker keeps no times, as the embedded one.
+        tail = max(firsts[place], ends[place] - _TAIL)
+        client.seek(place, begin.offset if begin is not None else tail)
+    # Which nodes are held comes first: an incident that was over long ago is taken if it still holds one.
+    client.pause(*(place for place in everything if not _is_inventory(place, settings)))
     return ends
+
+
+def _is_inventory(place: TopicPartition, settings: KafkaSettings) -> bool:
+    return bool(place.topic == topic_name(settings, INVENTORY))
 
 
 async def _places(client: AIOKafkaConsumer, settings: KafkaSettings, topic: Topic) -> list[TopicPartition]:
@@ -103,7 +116,7 @@ def _take_one(view: LiveView, topic: str, record: ConsumerRecord, clock: Clock) 
     key = (record.key or b"").decode(errors="backslashreplace")
     match topic:
         case INCIDENTS.name if record.value is not None:
-            if not view.ready and _is_long_over(record, clock):
+            if not view.ready and not view.holds_node(key) and _is_long_over(record, clock):
                 return
             view.take_incident(decode(Incident, record.value))
         case RUNS.name:

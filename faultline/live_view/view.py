@@ -63,14 +63,17 @@ class LiveView:
         self._over: OrderedDict[str, None] = OrderedDict()
         self._runs: dict[str, dict[str, Run]] = {}
         self._incident_of: dict[str, str] = {}
+        self._tickets: dict[str, str] = {}
         self._lines: dict[str, deque[Line]] = {}
         self._nodes: dict[str, dict[str, NodeFact]] = {}
         self._owned: dict[str, dict[str, NodeFact]] = {}
         self._jobs: dict[str, dict[str, JobFact]] = {}
         self._controls: dict[str, Control] = {}
         self._answers: OrderedDict[str, list[TimelineEntry]] = OrderedDict()
-        self._waiting: dict[str, asyncio.Event] = {}
+        self._waiting: dict[str, list[asyncio.Event]] = {}
         self._readers: set[Changes] = set()
+        self._orphans: frozenset[str] = frozenset()
+        """Incidents of which runs or lines were known at the last `forget`, but not they themselves."""
 
     # -- what arrives
 
@@ -90,11 +93,13 @@ class LiveView:
         """The latest revision of a run, or None when it was deleted."""
         if run is None:
             incident = self._incident_of.pop(key, "")
-            if self._runs.get(incident, {}).pop(key, None) is not None:
+            if (gone := self._runs.get(incident, {}).pop(key, None)) is not None:
+                self._forget_tickets(gone)
                 self._changed(incident)
             return
         self._incident_of[run.id] = run.incident
         self._runs.setdefault(run.incident, {})[run.id] = run
+        self._tickets.update(dict.fromkeys(_tickets(run), run.incident))
         self._changed(run.incident)
 
     def take_entry(self, entry: TimelineEntry, offset: int) -> None:
@@ -109,7 +114,7 @@ class LiveView:
             self._answers.setdefault(command, []).append(entry)
             while len(self._answers) > MAX_ANSWERS:
                 self._answers.popitem(last=False)
-            if (waiting := self._waiting.get(command)) is not None:
+            for waiting in self._waiting.get(command, ()):
                 waiting.set()
         self._changed(name)
 
@@ -184,6 +189,19 @@ class LiveView:
         """The runs of an incident, oldest first."""
         return tuple(sorted(self._runs.get(incident, {}).values(), key=lambda run: (run.created_at, run.id)))
 
+    def holds_node(self, name: str) -> bool:
+        """Whether a node says that it is kept for the incident."""
+        return bool(self._owned.get(name))
+
+    def incident_of_ticket(self, ticket: str) -> str | None:
+        """The incident that a ticket was opened for, by the ticket's key, as far as its run is known."""
+        return self._tickets.get(ticket)
+
+    def incident_of_answer(self, prefix: str) -> str | None:
+        """The incident of the latest answered command whose id begins with `prefix`."""
+        found = next((name for name in reversed(self._answers) if name.startswith(prefix)), None)
+        return self._answers[found][0].incident if found is not None else None
+
     def timeline(self, name: str) -> tuple[TimelineEntry, ...]:
         """The latest lines about an incident (or, under its name, about a whole cluster), oldest first."""
         return tuple(entry for _, entry in self._lines.get(name, ()))
@@ -215,36 +233,62 @@ class LiveView:
     async def answers(self, command: str, wait_s: float) -> tuple[TimelineEntry, ...]:
         """The responder's answers to a command, as soon as there is one; empty after `wait_s`."""
         if command not in self._answers and wait_s > 0:
-            arrived = self._waiting.setdefault(command, asyncio.Event())
+            arrived = asyncio.Event()
+            waiting = self._waiting.setdefault(command, [])
+            waiting.append(arrived)
             try:
                 async with asyncio.timeout(wait_s):
                     await arrived.wait()
             except TimeoutError:
                 pass
             finally:
-                self._waiting.pop(command, None)
+                waiting.remove(arrived)
+                if not waiting:
+                    self._waiting.pop(command, None)
         return tuple(self._answers.get(command, ()))
 
     def forget(self, now: datetime) -> None:
-        """Drop what ended before `KEPT_FOR`. An incident that still holds a node stays."""
+        """Drop what ended before `KEPT_FOR`, and runs and lines of unknown incidents. One that still holds a node stays."""
         for name in list(self._over):
             incident = self._incidents[name]
             if now - (incident.closed_at or incident.updated_at) <= KEPT_FOR:
                 continue
-            if not self._owned.get(name):
+            if not self.holds_node(name):
                 self._drop(name)
+        # A run may arrive before its incident, so what is alone goes only when it is alone twice in a row.
+        orphans = self._runs.keys() | {name for name, lines in self._lines.items() if lines[-1][1].incident}
+        orphans -= self._incidents.keys()
+        for name in orphans & self._orphans:
+            self._drop(name)
+        self._orphans = frozenset(orphans)
 
     def _forget_oldest(self) -> None:
         while len(self._over) > MAX_OVER:
-            self._drop(next(iter(self._over)))
+            oldest = next((name for name in self._over if not self.holds_node(name)), None)
+            if oldest is None:
+                return
+            self._drop(oldest)
 
     def _drop(self, name: str) -> None:
         self._over.pop(name, None)
         self._incidents.pop(name, None)
-        for run in self._runs.pop(name, {}):
-            self._incident_of.pop(run, None)
+        for run in self._runs.pop(name, {}).values():
+            self._incident_of.pop(run.id, None)
+            self._forget_tickets(run)
         self._lines.pop(name, None)
+
+    def _forget_tickets(self, run: Run) -> None:
+        for ticket in _tickets(run):
+            self._tickets.pop(ticket, None)
 
     def _changed(self, name: str) -> None:
         for reader in self._readers:
             reader.add(name)
+
+
+def _tickets(run: Run) -> Iterator[str]:
+    """The keys of the tickets that a run opened or wrote in."""
+    for step in run.steps:
+        ticket = step.effect.result.get("ticket") if step.effect is not None else None
+        if isinstance(ticket, str):
+            yield ticket

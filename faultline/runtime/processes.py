@@ -8,4 +8,5 @@ PROCESSES = {
     "correlator": "correlates signals and inventory into incidents",
     "responder": "executes runbooks, each effect exactly once",
     "chat": "keeps one chat thread per incident up to date",
+    "gateway": "takes alerts and people's decisions from other systems over HTTP",
 }

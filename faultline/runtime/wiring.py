@@ -32,6 +32,7 @@ def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
         "correlator": _correlator,
         "responder": _responder,
         "chat": _chat,
+        "gateway": _gateway,
     }
     make = makers[name]
     return lambda pulse: make(settings, pulse, at)
@@ -146,6 +147,17 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         ).run()
     finally:
         await slack.close()
+
+
+async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
+    from faultline.gateway.process import Gateway
+
+    if settings.gateway.port == 0:
+        log.info("gateway.port not set: gateway disabled")
+        await _idle(pulse)
+    await Gateway(
+        settings.kafka, settings.gateway, cluster=settings.cluster, slack=settings.slack, pulse=pulse
+    ).run()
 
 
 async def _idle(pulse: Pulse) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from streams.ingest import encoding, json_documents, line_reassembly, lldp, protobuf
 from streams.ingest.events import (
     agent_verdicts,
+    alert_recorder,
     alertmanager,
     cloud_notices,
     cloudevents,
@@ -56,6 +57,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     json_encoding.read,
     event_layouts.read,
     alertmanager.read,
+    alert_recorder.read,
     cloud_notices.read,
     cloudevents.read,
     agent_verdicts.read,

@@ -16,7 +16,7 @@ from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import until
 
-NAMES = ("detector", "correlator", "responder", "chat", "inventory")
+NAMES = ("detector", "correlator", "responder", "chat", "inventory", "gateway")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -63,17 +63,19 @@ async def test_errors_are_few_and_mean_something_from_a_first_start_through_a_br
                 "FAULTLINE_SLACK__BASE_URL": f"http://127.0.0.1:{free_port()}/api",
                 "FAULTLINE_SLACK__TOKEN": "xoxb-standin",
                 "FAULTLINE_SLACK__CHANNEL": "C0INCIDENTS",
+                "FAULTLINE_GATEWAY__PORT": str(free_port()),
             }
             command = [sys.executable, "-m", "faultline", "run", name]
             children[name] = Child(name, command, log=tmp_path / f"{name}.log", env=env)
         try:
-            in_groups = [child for name, child in children.items() if name != "inventory"]
-            for child in in_groups:
+            reading = [child for name, child in children.items() if name != "inventory"]
+            for child in (child for child in reading if child.name != "gateway"):
                 child.wait_until(lambda c=child: "partitions assigned" in events(c), "has partitions")  # type: ignore[misc]
             began = "adopted the facts published earlier"
             children["inventory"].wait_until(lambda: began in events(children["inventory"]), "has begun")
             ready = "partition ready"
             children["responder"].wait_until(lambda: ready in events(children["responder"]), "is ready")
+            children["gateway"].wait_until(lambda: "listening" in events(children["gateway"]), "listens")
             for name, child in children.items():
                 first = lines(child)[0]
                 assert list(first)[:4] == ["event", "level", "timestamp", "process"]
@@ -82,14 +84,14 @@ async def test_errors_are_few_and_mean_something_from_a_first_start_through_a_br
 
             # The correlator ends when a broker comes back without its topics for a moment, and is started again.
             children["correlator"].stop()
-            in_groups.remove(children.pop("correlator"))
+            reading.remove(children.pop("correlator"))
             broker.kill()
             away = time.monotonic()
-            for child in in_groups:
+            for child in reading:
                 until(lambda c=child: events(c, "error"), f"{child.name} says that Kafka is away")  # type: ignore[misc]
             until(lambda: time.monotonic() - away > 15, "the broker was away for as long as a restart takes")
             broker.start()
-            for child in in_groups:
+            for child in reading:
                 until(lambda c=child: "Kafka reachable again" in events(c), f"{child.name} says it is back")  # type: ignore[misc]
             for name, child in children.items():
                 assert child.exit_code is None, f"{name} has ended:\n{child.tail()}"

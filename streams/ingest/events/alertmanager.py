@@ -30,13 +30,13 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
             return False
         for number, alert in enumerate(alerts, 1):
             if isinstance(alert, dict):
-                _add(alert, record, context, into)
+                add_alert(alert, record, context, into)
             else:
                 into.unreadable.append(f"alert {number} of a webhook is no object")
         return True
     if not _is_alert(record):
         return False
-    _add(record, {}, context, into)
+    add_alert(record, {}, context, into)
     return True
 
 
@@ -49,7 +49,8 @@ def _is_alert(alert: object) -> bool:
     )
 
 
-def _add(alert: JsonObject, group: JsonObject, context: RecordContext, into: Opened) -> None:
+def add_alert(alert: JsonObject, group: JsonObject, context: RecordContext, into: Opened) -> None:
+    """Add an alert with the labels it shares with its `group`, unless it is pending."""
     labels = {**_texts(group.get("commonLabels")), **_texts(alert.get("labels"))}
     annotations = {**_texts(group.get("commonAnnotations")), **_texts(alert.get("annotations"))}
     name = labels.get("alertname") or string(alert.get("alertname")) or string(alert.get("name"))

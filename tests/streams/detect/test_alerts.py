@@ -40,6 +40,27 @@ def test_an_alert_becomes_what_its_row_says(sample: AlertSample) -> None:
     assert signal.attributes["alert"] == sample.alert
 
 
+def recorded(sample: AlertSample, *, as_pairs: bool) -> bytes:
+    """What Alertmanager's event recorder writes for one alert."""
+    labels: Any = {"alertname": sample.alert, **sample.labels}
+    if as_pairs:
+        labels = {"labels": [{"key": name, "value": value} for name, value in labels.items()]}
+    alert = {"name": sample.alert, "labels": labels, "startsAt": "2026-11-21T07:10:00Z"}
+    return orjson.dumps(
+        {"@timestamp": "2026-11-21T07:10:01Z", "instance": "am-0", "data": {"alertCreated": {"alert": alert}}}
+    )
+
+
+@pytest.mark.parametrize("as_pairs", [True, False])
+@pytest.mark.parametrize("sample", sheet().samples, ids=lambda sample: sample.alert)
+def test_an_alert_that_alertmanager_records_becomes_what_its_webhook_does(
+    sample: AlertSample, as_pairs: bool
+) -> None:
+    (found,) = signals(recorded(sample, as_pairs=as_pairs))
+    posted = one(sample)
+    assert (found.kind, found.entity, found.state) == (posted.kind, posted.entity, posted.state)
+
+
 PLACED = [sample for sample in sheet().samples if sample.entity is not None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -202,3 +203,80 @@ def test_an_alert_without_a_name_is_named_as_unreadable() -> None:
     result = opened(GROUP | {"commonLabels": {}, "alerts": [{"labels": {"node": "n1"}, "startsAt": ISO}, 7]})
     assert "alertname" in result.unreadable[0]
     assert "alert 2" in result.unreadable[1]
+
+
+def recorded(kind: str, event: Any) -> dict[str, Any]:
+    """An event of Alertmanager's event recorder, as protobuf's JSON writes it."""
+    return {
+        "@timestamp": "2026-11-21T07:13:16.004Z",
+        "instance": "am-0",
+        "clusterPosition": 1,
+        "data": {kind: event},
+    }
+
+
+def recorded_alert(*, as_pairs: bool, **changes: Any) -> dict[str, Any]:
+    labels, annotations = {"alertname": "GpuFell", "node": "n1"}, {"summary": "GPU 3 is gone"}
+
+    def written(values: dict[str, str]) -> Any:
+        return {"labels": [{"key": k, "value": v} for k, v in values.items()]} if as_pairs else values
+
+    return {
+        "fingerprint": "11400714819323198485",
+        "name": "GpuFell",
+        "labels": written(labels),
+        "annotations": written(annotations),
+        "startsAt": ISO,
+        "endsAt": "2026-11-21T07:18:15Z",
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("as_pairs", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "inside"),
+    [
+        ("alertCreated", lambda alert: {"alert": alert}),
+        (
+            "alertResolved",
+            lambda alert: {"alert": {"hash": "7", "details": alert}, "groupInfo": {"groupKey": "{}"}},
+        ),
+        (
+            "notification",
+            lambda alert: {"alerts": [{"hash": "7", "details": alert}, {"hash": "8"}], "flushId": "3"},
+        ),
+    ],
+)
+def test_an_alert_that_alertmanager_records_is_that_alert(
+    as_pairs: bool, kind: str, inside: Callable[[Any], Any]
+) -> None:
+    ended = {"resolved": True, "endsAt": "2026-11-21T07:13:15Z"} if kind == "alertResolved" else {}
+    (found,) = alerts(recorded(kind, inside(recorded_alert(as_pairs=as_pairs, **ended))))
+    assert (found.name, found.firing, found.at) == ("GpuFell", not ended, AT)
+    assert found.labels == {"alertname": "GpuFell", "node": "n1"}
+    assert found.annotations == {"summary": "GPU 3 is gone"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        ("alertGrouped", {"alert": {"hash": "7", "details": recorded_alert(as_pairs=True)}}),
+        ("silenceCreated", {"silence": {"id": "s-1", "createdBy": "ann", "comment": "node n1 is out"}}),
+        ("silenceMutedAlert", {"mutedAlert": {"labels": {"labels": []}}}),
+        ("inhibitionMutedAlert", {"mutedAlert": {"labels": {}}}),
+        ("alertmanagerStartupEvent", {"version": "0.34.0"}),
+        ("alertmanagerShutdownEvent", {}),
+        ("alertCreated", {}),
+        ("alertResolved", {"alert": {"hash": "7"}}),
+        ("notification", {"alerts": "odd"}),
+        ("notification", "odd"),
+    ],
+)
+def test_what_else_alertmanager_records_is_known_and_holds_nothing(kind: str, event: Any) -> None:
+    result = opened(recorded(kind, event))
+    assert (result.observations, result.unreadable) == ([], [])
+
+
+def test_another_document_with_data_is_not_taken_for_a_recorded_event() -> None:
+    result = opened({"@timestamp": ISO, "message": MESSAGE, "data": {"other": {}}})
+    assert len(result.observations) == 1

@@ -1,0 +1,32 @@
+"""What every part of the gateway is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from faultline.gateway.raw_records import RawRecords
+from faultline.live_view.decisions import Decisions
+from faultline.live_view.view import LiveView
+from streams.config.connector_settings import SlackSettings
+from streams.config.gateway_settings import GatewaySettings
+from streams.model.clock import Clock, utc_now
+
+
+def _nothing(what: str) -> None:
+    """The default for `count`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayParts:
+    """What every part of the gateway is built from. `cluster` is the one this installation is configured for."""
+
+    settings: GatewaySettings
+    view: LiveView
+    decisions: Decisions
+    records: RawRecords
+    cluster: str
+    slack: SlackSettings
+    clock: Clock = utc_now
+    count: Callable[[str], None] = _nothing
+    """Counts something for the next status line in the log."""
