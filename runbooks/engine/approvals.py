@@ -125,6 +125,15 @@ def may_relax_controls(speaker: Speaker, policy: ResponderSettings) -> bool:
     return not people or _approver(speaker, people, policy) is not None
 
 
+def is_open_to(demand: Demand, actor: str, groups: Iterable[str]) -> bool:
+    """Whether a person could still meet the demand, as far as a run document tells: it keeps no more than `MAX_PEOPLE` names."""
+    if not demand.missing or any(_id_of(given) == _id_of(actor) for given in demand.given):
+        return False
+    member = person(actor, demand.people)
+    by_group = any(is_group(name) and name in demand.people for name in groups) if demand.people else False
+    return (member is not None and member not in demand.given) or by_group
+
+
 def counted_already(speaker: Speaker, run: Run, policy: ResponderSettings) -> str:
     """Why one more approval by the speaker adds nothing, as the end of a sentence that begins with the name; empty if it may."""
     valid = [given for given in run.approvals if given.approved and given.digest == run.plan.digest]

@@ -7,7 +7,7 @@ from datetime import datetime
 from runbooks.engine.cluster_controls import commanded
 from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
 from runbooks.engine.partition_documents import PartitionDocuments
-from runbooks.engine.run.human_decisions import decided, remark, runs_for
+from runbooks.engine.run.human_decisions import because, decided, remark, runs_for
 from runbooks.engine.run.transition import RunReport, TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
@@ -56,7 +56,10 @@ class CommandHandler:
         if command.verb is Verb.SNOOZE:
             self.refuse(command, "this incident has no run")
             return
-        text = f"{command.verb} by {command.actor}: this incident has no run"
+        what = f"{command.verb} by {command.actor}"
+        if command.verb is Verb.HAND_OVER:
+            what = f"taken over by {command.actor}{because(command)}"
+        text = f"{what}: this incident has no run"
         self._note(command, f"person.{command.verb}", text, command.at)
         if command.verb is Verb.RESOLVE:
             report = RunReport("run.resolved", actor=command.actor, reason=command.reason)
