@@ -63,8 +63,16 @@ class SlackDeliveries(SlackStandin):
         self._tickets: dict[str, float] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._count = count(1)
+        self._session: aiohttp.ClientSession | None = None
         self.app.router.add_post("/api/apps.connections.open", self._connections_open)
         self.app.router.add_get("/link/", self._socket)
+
+    async def stop(self) -> None:
+        """Stop listening, and close connections to the app."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        await super().stop()
 
     async def deliver(self, kind: str, payload: Mapping[str, Any]) -> Ack:
         """Hand the app a payload, over HTTP where `app_url` is set, else over one of its connections."""
@@ -86,10 +94,9 @@ class SlackDeliveries(SlackStandin):
                 body = orjson.dumps(payload)
         content = "application/json" if kind == "events_api" else "application/x-www-form-urlencoded"
         sent = {"Content-Type": content, **self.signed(body), **(headers or {})}
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(f"{self.app_url}/slack/{path}", data=body, headers=sent) as response,
-        ):
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        async with self._session.post(f"{self.app_url}/slack/{path}", data=body, headers=sent) as response:
             said = await response.read()
             return Ack(response.status, orjson.loads(said) if said and response.status == 200 else None)
 

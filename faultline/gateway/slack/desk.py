@@ -53,10 +53,10 @@ OPEN_WITHIN_S = 3.0
 TELL_FOR_S = 1750.0
 """How long a late answer is waited for: a response URL lives for thirty minutes."""
 
-MAX_AT_ONCE = 1000
+MAX_AT_ONCE = 5000
 """Deliveries in work; more are not acknowledged, and Slack says so to the person or delivers them again."""
 
-MAX_WAITING = 500
+MAX_WAITING = 2000
 """Commands without an answer that are watched for a late one."""
 
 MAX_SEEN = 20_000

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 MAX_WAITING = 10
 MAX_OPEN = 20
-MAX_VIEWERS = 500
+MAX_VIEWERS = 200
 """Homes that are kept up to date: those opened last."""
 
 WATCHED_S = 3600.0
@@ -38,15 +38,19 @@ WATCHED_S = 3600.0
 REFRESH_S = 5.0
 """Changes are collected for this time: a burst of them is one refresh."""
 
+MAX_AGE_S = 1.0
+"""How old what is shown may be: with many incidents and viewers, the list of what is open is made once for all of them."""
 
-def home_view(view: LiveView, person: Person, groups: Sequence[str], notice: str = "") -> dict[str, Any]:
-    """The Home of one person."""
+
+def home_view(
+    shown: Sequence[Overview], person: Person, groups: Sequence[str], *, ready: bool = True, notice: str = ""
+) -> dict[str, Any]:
+    """The Home of one person. `shown` is what is open; until all is read (`ready`) there may be more."""
     blocks: list[Block] = []
     if notice:
         blocks.append(Paragraph(notice))
-    if not view.ready:
+    if not ready:
         blocks.append(Paragraph("Still reading what happened before this start."))
-    shown = view.overviews()
     waiting = [(one, run, planned) for one in shown for run, planned in _waiting(one, person, groups)]
     blocks.append(Heading("Waits for you" if waiting else "Nothing waits for you"))
     for one, run, planned in waiting[:MAX_WAITING]:
@@ -137,6 +141,8 @@ class Homes:
         self._groups = groups
         self._clock = clock
         self._viewers: OrderedDict[str, _Viewer] = OrderedDict()
+        self._shown: Sequence[Overview] = ()
+        self._shown_at = float("-inf")
 
     async def opened(self, person: Person) -> None:
         """Somebody looks: show it now, and keep it up to date for a while."""
@@ -166,13 +172,20 @@ class Homes:
                 now = self._clock()
                 for name in [name for name, viewer in self._viewers.items() if viewer.until < now]:
                     del self._viewers[name]
-                published = [await self._publish(viewer) for viewer in list(self._viewers.values())]
-                complete = all(published)
+                complete = True
+                for viewer in list(self._viewers.values()):
+                    complete = await self._publish(viewer) and complete
+                    await asyncio.sleep(0)  # presses are not kept waiting by two hundred Homes
+
+    def _open(self) -> Sequence[Overview]:
+        if self._clock() - self._shown_at > MAX_AGE_S:
+            self._shown, self._shown_at = self._view.overviews(), self._clock()
+        return self._shown
 
     async def _publish(self, viewer: _Viewer) -> bool:
         """Publish one Home, unless it shows the same already; False when it has to be tried again."""
         groups = await self._groups.of(viewer.person.id) or ()
-        made = home_view(self._view, viewer.person, groups, viewer.notice)
+        made = home_view(self._open(), viewer.person, groups, ready=self._view.ready, notice=viewer.notice)
         mark = digest(orjson.dumps(made).decode(), size=8)
         if mark == viewer.shown:
             return True

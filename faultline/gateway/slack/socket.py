@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 import structlog
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
@@ -72,6 +73,9 @@ class _Client(SocketModeClient):
 
     def __init__(self, settings: SlackSettings, app_token: str, ping_s: float) -> None:
         super().__init__(app_token, logger=_sdk_log(), ping_interval=ping_s)
+        if urlsplit(settings.base_url).hostname in ("127.0.0.1", "::1", "localhost"):
+            # The SDK takes a proxy from the environment, and asks it even for this machine.
+            self.proxy = None
         self._http = http_client(
             settings.base_url, timeout_s=settings.timeout_s, headers={"Authorization": f"Bearer {app_token}"}
         )

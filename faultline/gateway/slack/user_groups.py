@@ -32,7 +32,7 @@ class UserGroups:
     def __init__(self, api: WebApi, clock: MonotonicClock = boot_seconds) -> None:
         self._api = api
         self._clock = clock
-        self._members: Mapping[str, tuple[str, ...]] = {}
+        self._members: Mapping[str, frozenset[str]] = {}
         self._read_at = float("-inf")
         self._failed_at = float("-inf")
         self._lock = asyncio.Lock()

@@ -5,6 +5,7 @@ Nothing here changes the cluster, so nothing here needs a lease. Slack answers 2
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,9 @@ from streams.model.errors import BadInput, ConfigError, Permanent, Temporary
 _LATER = frozenset(
     {"ratelimited", "rate_limited", "request_timeout", "internal_error", "fatal_error", "service_unavailable"}
 )
+MAX_REQUESTS = 50
+"""Requests at once. The pool of connections is larger: a thousand that wait for it spend their time in its queue."""
+
 _SLACK_DOMAINS = (".slack.com", ".slack-gov.com")
 
 
@@ -35,7 +39,8 @@ class WebApi:
         )
         # Without the token: a response URL is an address on its own.
         self._plain = http_client(settings.base_url, timeout_s=settings.timeout_s)
-        self._own_site = urlsplit(settings.base_url).netloc
+        self._own_site = urlsplit(settings.base_url)[:2]
+        self._gate = asyncio.Semaphore(MAX_REQUESTS)
         self._own_bot: str | None = None
         self._limits = Limits(calls_per_minute=settings.calls_per_minute)
 
@@ -58,13 +63,13 @@ class WebApi:
                 self._limits.pause("views.publish", "", error.retry_after_s)
             raise
 
-    async def user_groups(self) -> dict[str, tuple[str, ...]]:
+    async def user_groups(self) -> dict[str, frozenset[str]]:
         """Every enabled user group with its members, by id."""
         answer = await self._read("usergroups.list", {"include_users": "true"})
         rows = answer.get("usergroups")
         if not isinstance(rows, list):
             raise Temporary("usergroups.list: no list of groups")
-        return {str(row["id"]): tuple(map(str, row.get("users") or ())) for row in rows if "id" in row}
+        return {str(row["id"]): frozenset(map(str, row.get("users") or ())) for row in rows if "id" in row}
 
     async def user_name(self, user: str) -> str:
         """The name a person is shown under."""
@@ -112,7 +117,8 @@ class WebApi:
         if not self._is_slacks(url):
             raise BadInput("the response URL is not Slack's")
         try:
-            response = await self._plain.post(url, json=dict(body))
+            async with self._gate:
+                response = await self._plain.post(url, json=dict(body))
         except httpx.HTTPError as error:
             # The address itself is a secret for half an hour, so it is in no message.
             raise Temporary(f"a response URL gave no answer: {type(error).__name__}") from None
@@ -123,7 +129,7 @@ class WebApi:
 
     def _is_slacks(self, url: str) -> bool:
         parts = urlsplit(url)
-        if parts.netloc == self._own_site:
+        if parts[:2] == self._own_site:
             return True
         return (
             parts.scheme == "https"
@@ -137,10 +143,12 @@ class WebApi:
         return self._own_bot
 
     async def _read(self, method: str, params: Mapping[str, str]) -> dict[str, Any]:
-        return _checked(method, await read(self._http, "GET", method, params=params))
+        async with self._gate:
+            return _checked(method, await read(self._http, "GET", method, params=params))
 
     async def _call(self, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return _checked(method, await read(self._http, "POST", method, json=dict(body)))
+        async with self._gate:
+            return _checked(method, await read(self._http, "POST", method, json=dict(body)))
 
 
 def _checked(method: str, answer: dict[str, Any]) -> dict[str, Any]:

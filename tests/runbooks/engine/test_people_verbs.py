@@ -15,10 +15,11 @@ from runbooks.engine.run.human_decisions import MAX_NOTE, decided
 from streams.config.settings import ResponderSettings
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb, is_group
+from streams.model.facts import Fact
 from streams.model.incident import Certainty
 from streams.model.run import Mode, Run, RunOutcome, RunState, StepState
 from tests.runbooks.engine.test_run import command, decide
-from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, Play, at, incident
+from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, Play, at, cluster, incident
 
 TICKETLESS = ACTIONS - {"open_ticket"}
 SRE = "slack:S0SRE"
@@ -136,6 +137,27 @@ def test_a_snooze_survives_the_run_document() -> None:
     play = Play(incident(), actions=TICKETLESS)
     decide(play, Verb.SNOOZE, until=later(play, 10))
     assert decode(Run, encode(play.run)) == play.run
+
+
+def test_a_snoozed_run_is_looked_at_again_when_the_snooze_ends_without_any_news() -> None:
+    state = PartitionState(LIBRARY, settings(), frozenset(TICKETLESS))
+    state.take_incident(incident())
+    facts: list[Fact] = [*cluster().nodes.values(), *cluster().jobs.values()]
+    for fact in facts:
+        state.take_fact(fact.key, fact)
+    state.take_command(said(Verb.SNOOZE, until=at(600)))
+    state.advance(NOW)
+    assert state.collect().calls == ()
+    calls: list[str] = []
+    now = NOW
+    while not calls and now < at(3600):
+        due = state.due_at()
+        assert due is not None, "it would never be looked at again"
+        now = due
+        state.advance(now)
+        calls = [call.effect.action for call in state.collect().calls]
+    assert calls == ["cordon_node"]
+    assert at(600) <= now < at(660)
 
 
 # -- silence and notes

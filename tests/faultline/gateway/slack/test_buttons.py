@@ -251,15 +251,55 @@ async def test_an_approval_is_as_old_as_its_press_and_never_from_the_future(lag_
         assert (utc_now() - command.at >= timedelta(hours=1)) is (lag_s < 0)
 
 
-async def test_many_presses_at_once_are_all_answered() -> None:
-    async with workspace(over="http") as world:
-        people = [world.slack.person(f"p{number}") for number in range(200)]
+async def test_many_presses_at_once_are_all_answered_though_no_responder_is_there() -> None:
+    async with workspace(over="http", answer_within_s=0.5) as world:
+        world.responder.away = True
+        people = [world.slack.person(f"p{number}") for number in range(500)]
         acks = await asyncio.gather(
             *(world.slack.press(one, "faultline.ack", world.value()) for one in people)
         )
         assert all(ack.taken for ack in acks)
-        await world.until(lambda: len(world.slack.answers) == 200, "everybody is answered")
-        assert len({command.id for command in world.responder.commands}) == 200
+        await world.until(lambda: len(world.slack.answers) == 500, "everybody is answered")
+        assert len({command.id for command in world.responder.commands}) == 500
+        world.responder.back()
+        await world.until(lambda: len(world.slack.answers) == 1000, "everybody is told what came of it")
+
+
+async def test_an_answer_that_slack_does_not_take_any_more_changes_nothing_of_the_decision() -> None:
+    async with workspace() as world:
+        world.slack.url_s = -1.0
+        await world.slack.press(world.ada, "faultline.stop", world.value())
+        await world.until(lambda: world.run.outcome is RunOutcome.CANCELLED, "the run is stopped")
+        await world.until(lambda: world.slack.calls("/actions/"), "the answer was tried")
+        world.slack.url_s = 1800.0
+        await world.slack.press(world.bob, "faultline.ack", world.value())
+        assert (await world.answered(world.bob))[0].startswith("accepted")
+        assert [answer.user for answer in world.slack.answers] == [world.bob.id]
+
+
+async def test_an_answer_is_posted_again_once_when_the_connection_breaks() -> None:
+    async with workspace() as world:
+        world.slack.fail(InjectedFault("/actions/", "lose_request", times=1))
+        await world.slack.press(world.ada, "faultline.ack", world.value())
+        assert len(await world.answered(world.ada)) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example.test/x",
+        "https://slack.com.example.test/x",
+        "http://hooks.slack.com/x",
+        "file:///etc/passwd",
+    ],
+)
+async def test_nothing_is_posted_to_an_address_that_is_not_slacks(url: str) -> None:
+    async with workspace() as world:
+        press = world.slack.press_of(world.ada, "faultline.ack", world.value()) | {"response_url": url}
+        await world.slack.deliver("interactive", press)
+        await world.slack.press(world.bob, "faultline.ack", world.value())
+        await world.answered(world.bob)
+        assert len(world.responder.commands) == 2
 
 
 async def test_an_incident_that_is_over_says_since_when() -> None:

@@ -59,7 +59,7 @@ def waiting(*demands: Demand) -> LiveView:
 def test_what_waits_for_you_is_what_your_id_or_groups_may_approve(
     demands: tuple[Demand, ...], groups: tuple[str, ...], waits: bool
 ) -> None:
-    text = shown(home_view(waiting(*demands), ADA, groups))
+    text = shown(home_view(waiting(*demands).overviews(), ADA, groups))
     assert ("*Waits for you*" in text, "*Nothing waits for you*" in text) == (waits, not waits)
     assert ("[Approve] [Reject] [Explain]" in text) is waits
     assert "*Open: 1*" in text
@@ -70,7 +70,7 @@ def test_a_hundred_open_incidents_fit_and_nothing_in_them_is_markup() -> None:
     view.ready = True
     for number in range(100):
         view.take_incident(incident(id=f"inc-{number:016x}", title=f"<!channel> {number}"))
-    made = home_view(view, ADA, ())
+    made = home_view(view.overviews(), ADA, ())
     assert len(made["blocks"]) <= 100
     text = shown(made)
     assert "<!channel>" not in text
@@ -79,11 +79,9 @@ def test_a_hundred_open_incidents_fit_and_nothing_in_them_is_markup() -> None:
 
 
 def test_with_nothing_open_it_says_so() -> None:
-    view = LiveView()
-    assert "Still reading" in shown(home_view(view, ADA, ()))
-    view.ready = True
+    assert "Still reading" in shown(home_view([], ADA, (), ready=False))
     assert (
-        shown(home_view(view, ADA, (), "refused: no"))
+        shown(home_view([], ADA, (), notice="refused: no"))
         == "refused: no\n*Nothing waits for you*\n*No incident is open*"
     )
 
@@ -91,12 +89,17 @@ def test_with_nothing_open_it_says_so() -> None:
 server = pytest.mark.embedded
 
 
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "REFRESH_S", 0.02)
+    monkeypatch.setattr(home, "MAX_AGE_S", 0.0)
+
+
 @server
 @pytest.mark.parametrize("over", ["socket", "http"])
 async def test_a_home_that_was_opened_follows_what_happens(
     over: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(home, "REFRESH_S", 0.02)
+    quick(monkeypatch)
     async with workspace(over=over, policy={"approvers": [f"slack:{SRE}"]}) as world:
         for who in (world.ada, world.eve):
             await world.slack.open_home(who)
@@ -131,7 +134,7 @@ async def test_a_press_on_the_home_is_answered_at_its_top_and_an_explanation_is_
 async def test_a_home_that_slack_does_not_take_now_is_published_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(home, "REFRESH_S", 0.02)
+    quick(monkeypatch)
     async with workspace() as world:
         world.slack.fail(InjectedFault("views.publish", "status", times=2, status=429, retry_after="0"))
         await world.slack.open_home(world.ada)
@@ -141,7 +144,7 @@ async def test_a_home_that_slack_does_not_take_now_is_published_later(
 
 @server
 async def test_what_changes_nothing_on_a_home_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "REFRESH_S", 0.01)
+    quick(monkeypatch)
     async with workspace() as world:
         await world.slack.open_home(world.ada)
         await world.until(lambda: world.slack.published == 1, "the Home is published")
