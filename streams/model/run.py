@@ -368,6 +368,8 @@ class Run:
     """How often the entity had recovered by itself when the run last advanced; further flaps belong to another run."""
     overruled: bool = False
     """An operator has stopped the run or changed its target: it is not started again for the same incarnation."""
+    taken_over_by: str = ""
+    """Who has taken the incident over last: nothing that the run did is undone any more, whatever becomes of the incident."""
     snooze: Snooze | None = None
     """The latest one, over or not."""
     blind_since: datetime | None = None

@@ -349,7 +349,7 @@ def _hand_over(transition: RunTransition, command: Command) -> None:
     why = f"taken over by {command.actor}{because(command)}"
     ended = f"; the run is already over: {run.outcome or run.state}" if run.state.is_over else ""
     _answer(transition, command, "person.hand_over", why + ended)
-    transition.change(overruled=True)
+    transition.change(overruled=True, taken_over_by=command.actor)
     if not run.state.is_over:
         call_off(transition, RunOutcome.CANCELLED, why)
     elif run.outcome.is_early:
@@ -400,7 +400,7 @@ def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[st
             )
     elif not transition.run.state.is_over and not transition.stopping:
         call_off(transition, RunOutcome.CANCELLED, why, undo=True, keep=keep)
-    elif merged:
+    elif merged and not transition.run.taken_over_by:
         roll_back(transition, why, keep=keep)
 
 

@@ -16,9 +16,9 @@ from streams.config.settings import ResponderSettings
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb, is_group
 from streams.model.facts import Fact
-from streams.model.incident import Certainty
+from streams.model.incident import Certainty, IncidentState
 from streams.model.run import Mode, Run, RunOutcome, RunState, StepState
-from tests.runbooks.engine.test_run import command, decide
+from tests.runbooks.engine.test_run import command, decide, revise
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, Play, at, cluster, incident
 
 TICKETLESS = ACTIONS - {"open_ticket"}
@@ -46,6 +46,17 @@ def test_who_takes_over_stops_the_run_and_nothing_is_undone() -> None:
     assert play.run.reason == "taken over by ada: looking myself"
     assert not any(record.is_being_undone for record in play.run.steps)
     assert any("cordon_node Node node-03 stays in place" in note for note in play.notes)
+
+
+def test_what_somebody_has_taken_over_stays_when_the_incident_is_merged() -> None:
+    taken, stopped = Play(incident(), actions=TICKETLESS), Play(incident(), actions=TICKETLESS)
+    for play, verb in ((taken, Verb.HAND_OVER), (stopped, Verb.STOP)):
+        play.play(until="suspend_job")
+        decide(play, verb)
+        play.answer(Done())
+        revise(play, state=IncidentState.MERGED, merged_into="inc-other", closed_at=play.now)
+    assert [call.kind for call in stopped.air] == ["undo"]
+    assert taken.air == []
 
 
 def test_a_second_person_takes_over_from_the_first() -> None:
