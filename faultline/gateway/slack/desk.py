@@ -142,6 +142,7 @@ class Desk:
                 self._start(self._homes.opened(action.person))
                 if self._refreshing is None or self._refreshing.done():
                     self._refreshing = asyncio.create_task(self._homes.keep_fresh())
+                    self._refreshing.add_done_callback(self._ended)
         return None
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

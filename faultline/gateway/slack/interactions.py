@@ -7,8 +7,6 @@ events_api       an opened App Home, replies in threads
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -30,13 +28,11 @@ from faultline.gateway.slack.actions import (
     text_in,
 )
 from faultline.gateway.slack.buttons import Subject, command_of, pressed, pressed_at, response_url_in
+from faultline.gateway.slack.texts import message_text
 from faultline.live_view.view import LiveView
 from streams.model.conversation import Verb
 from streams.model.errors import BadInput
 from streams.model.message import Message
-
-_LINK = re.compile(r"<(?P<to>[^<>|]*)(?:\|(?P<label>[^<>]*))?>")
-"""Links, mentions and dates in a message's text; what a person types as `<` or `>` arrives escaped."""
 
 
 def action_of(delivery: Delivery, view: LiveView, cluster: str, now: datetime) -> Action:
@@ -154,14 +150,6 @@ def note_of(reply: ThreadReply, subject: Subject, name: str, now: datetime) -> D
     person = Person(reply.person.id, name)
     key = f"{reply.channel}/{reply.ts}"
     return Decide(command_of(Verb.NOTE, subject, person, pressed_at(reply.ts, now), key, reply.text), person)
-
-
-def message_text(text: object) -> str:
-    """A message's text without Slack's markup: labels instead of links, `@U123` for a mention."""
-    if not isinstance(text, str):
-        return ""
-    shown = _LINK.sub(lambda found: found["label"] or found["to"], text[: 4 * dialogs.MAX_TYPED])
-    return html.unescape(shown).strip()[: dialogs.MAX_TYPED]
 
 
 def _bots(payload: Mapping[str, Any]) -> list[str]:

@@ -63,7 +63,7 @@ class _Typed:
 def typed(payload: Mapping[str, Any], view: LiveView, cluster: str, now: datetime) -> Action:
     """What a slash command asks for. Raises BadInput where the request is none."""
     person = Person(text_in(payload, "user_id"), clean_name(payload.get("user_name")))
-    text = plain(str(payload.get("text") or ""), _MAX_TEXT)
+    text = plain(texts.message_text(payload.get("text"), _MAX_TEXT), _MAX_TEXT)
     name, *words = text.split() or ["help"]
     key = f"{payload.get('trigger_id')}/{text}"
     line = _Typed(words, person, response_url_in(payload), key, view, cluster, now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,9 @@ MAX_LISTED = 25
 MAX_RULED_OUT = 5
 MAX_LINES = 8
 MAX_ANSWER = 2500
+
+_LINK = re.compile(r"<(?P<to>[^<>|]*)(?:\|(?P<label>[^<>]*))?>")
+"""Links, mentions and dates in a message's text; what a person types as `<` or `>` arrives escaped."""
 
 
 def listed(view: LiveView) -> Message:
@@ -79,6 +84,14 @@ def explanation(one: Overview, timeline: tuple[TimelineEntry, ...]) -> tuple[Blo
         blocks.append(Code("\n".join(lines)))
     blocks.append(Paragraph(incident.id, quiet=True))
     return tuple(blocks)
+
+
+def message_text(text: object, limit: int = 2000) -> str:
+    """What a person wrote, without Slack's markup: labels instead of links, `@U123` for a mention, `&` for `&amp;`."""
+    if not isinstance(text, str):
+        return ""
+    shown = _LINK.sub(lambda found: found["label"] or found["to"], text[: 4 * limit])
+    return html.unescape(shown).strip()[:limit]
 
 
 def answer(decision: Decision, waited_s: float, *, will_tell: bool) -> str:

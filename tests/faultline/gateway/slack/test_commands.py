@@ -61,6 +61,7 @@ def command(text: str) -> Command:
         (f"silence {SHORT}", Verb.SILENCE, "", timedelta(hours=1)),
         (f"silence {SHORT} 2h", Verb.SILENCE, "", timedelta(hours=2)),
         (f"note {SHORT} swapped the riser", Verb.NOTE, "swapped the riser", None),
+        (f"stop {SHORT} R&amp;D needs &lt;it&gt;", Verb.STOP, "R&D needs <it>", None),
     ],
 )
 def test_a_line_about_an_incident(text: str, verb: Verb, reason: str, lasts: timedelta | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from connectors.chat.slack_api import EVENT_TYPE
-from faultline.gateway.slack.interactions import message_text
+from faultline.gateway.slack.texts import message_text
 from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting
 from streams.model.conversation import Verb
