@@ -7,20 +7,21 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from faultline.gateway import hooks
+from faultline.gateway import hooks, slack
 from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import answer_refusals
+from faultline.gateway.slack import socket
 
 __all__ = ["BESIDE", "ROUTES", "GatewayParts", "build_app"]
 
 RouteProvider = Callable[[GatewayParts], Iterable[web.RouteDef]]
 Beside = Callable[[GatewayParts], Coroutine[Any, Any, NoReturn]]
 
-ROUTES: tuple[RouteProvider, ...] = (hooks.routes,)
-"""Who serves which paths. Slack's requests: `faultline.gateway.slack.routes`."""
+ROUTES: tuple[RouteProvider, ...] = (hooks.routes, slack.routes)
+"""Who serves which paths."""
 
-BESIDE: tuple[Beside, ...] = ()
-"""What runs beside the HTTP server. Slack's Socket Mode: `faultline.gateway.slack.socket.run`."""
+BESIDE: tuple[Beside, ...] = (socket.run,)
+"""What runs beside the HTTP server."""
 
 
 def build_app(parts: GatewayParts) -> web.Application:

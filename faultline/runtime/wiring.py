@@ -152,8 +152,8 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from faultline.gateway.process import Gateway
 
-    if settings.gateway.port == 0:
-        log.info("gateway.port not set: gateway disabled")
+    if settings.gateway.port == 0 and settings.slack.app_token is None:
+        log.info("neither gateway.port nor slack.app_token is set: gateway disabled")
         await _idle(pulse)
     await Gateway(
         settings.kafka, settings.gateway, cluster=settings.cluster, slack=settings.slack, pulse=pulse

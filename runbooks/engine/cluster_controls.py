@@ -126,7 +126,7 @@ def thawed(control: Control, now: datetime) -> ControlUpdate:
 
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
     if command.verb in RELAXING:
-        if not may_relax_controls(command.actor, policy):
+        if not may_relax_controls(command, policy):
             return f"{command.actor} is neither among responder.approvers nor in an approval group"
         if why := stale(command, policy, now):
             return why

@@ -7,11 +7,14 @@ from datetime import datetime
 from runbooks.engine.cluster_controls import commanded
 from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
 from runbooks.engine.partition_documents import PartitionDocuments
-from runbooks.engine.run.human_decisions import decided, runs_for
+from runbooks.engine.run.human_decisions import because, decided, remark, runs_for
 from runbooks.engine.run.transition import RunReport, TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
 from streams.model.conversation import CLUSTER_VERBS, Command, Verb
+
+MAX_REMARKS = 1000
+"""Ids of silences and notes remembered for incidents without a run. After a takeover one that is written twice shows twice."""
 
 
 class CommandHandler:
@@ -22,6 +25,7 @@ class CommandHandler:
         self._policy = policy
         self._resolved: dict[str, Command] = {}
         """Who resolved an incident: the correlator takes a moment until it publishes that it is over."""
+        self._remarks: dict[str, None] = {}
 
     def handle(self, command: Command, now: datetime) -> None:
         """Give a command to every run of the incident that it is about, or to the cluster."""
@@ -46,11 +50,29 @@ class CommandHandler:
             documents.apply(decided(run, command, self._policy, now), now)
         if runs:
             return
-        text = f"{command.verb} by {command.actor}: this incident has no run"
+        if command.verb in (Verb.SILENCE, Verb.NOTE):
+            self._remark(command, now)
+            return
+        if command.verb is Verb.SNOOZE:
+            self.refuse(command, "this incident has no run")
+            return
+        what = f"{command.verb} by {command.actor}"
+        if command.verb is Verb.HAND_OVER:
+            what = f"taken over by {command.actor}{because(command)}"
+        text = f"{what}: this incident has no run"
         self._note(command, f"person.{command.verb}", text, command.at)
         if command.verb is Verb.RESOLVE:
             report = RunReport("run.resolved", actor=command.actor, reason=command.reason)
             documents.outbox.report(report, command.incident, command.cluster, command.at)
+
+    def _remark(self, command: Command, now: datetime) -> None:
+        """A line on the timeline of an incident that has no run to remember the command's id."""
+        if command.id in self._remarks:
+            return
+        self._remarks[command.id] = None
+        if len(self._remarks) > MAX_REMARKS:
+            self._remarks.pop(next(iter(self._remarks)))
+        self._documents.outbox.note(remark(command, now), command.incident, command.cluster, now)
 
     def refuse(self, command: Command, why: str) -> None:
         """Answer a command that changes nothing here."""

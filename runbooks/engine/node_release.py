@@ -72,7 +72,7 @@ def choose(
     node = node_of(command)
     if not _NODE.fullmatch(command.scope):
         return f"{command.scope[:80]!r} names no node: node:NAME"
-    if not may_relax_controls(command.actor, policy):
+    if not may_relax_controls(command, policy):
         return f"{command.actor} is not an approver"
     if why := stale(command, policy, now):
         return why

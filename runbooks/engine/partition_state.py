@@ -20,6 +20,7 @@ from runbooks.engine.guardrails import switched_off
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.planning import Planner
 from runbooks.engine.priority_queue import PriorityQueue
+from runbooks.engine.run.human_decisions import MAX_NOTE
 from runbooks.engine.run.missing_incident import placeholder
 from runbooks.engine.run.outcomes import concluded, recover
 from runbooks.engine.run.shadow_mode import guard_context
@@ -32,7 +33,7 @@ from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.kafka.lazy_documents import LazyDocuments
 from streams.model.control import Control
-from streams.model.conversation import Command
+from streams.model.conversation import Command, Verb
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident
 from streams.model.run import Run
@@ -222,7 +223,8 @@ class PartitionState:
 
     def take_command(self, command: Command) -> None:
         """An operator's command, handled in the next `advance`."""
-        self._commands.append(replace(command, reason=shortened(command.reason)))
+        longest = MAX_NOTE if command.verb is Verb.NOTE else MAX_REASON
+        self._commands.append(replace(command, reason=shortened(command.reason, longest)))
 
     def refuse(self, command: Command, why: str) -> None:
         """A command that this responder must not act on: it is only answered."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from streams.config.settings import GRAVE, ActionClass, ApprovalClass, ResponderSettings
+from streams.model.conversation import is_group
 from streams.model.run import Demand, PlannedStep
 
 CLASSES: Mapping[str, ActionClass] = {
@@ -51,7 +52,7 @@ def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:
     """Why the step could never be approved, and how to fix that; empty when it can."""
     known = ", ".join(sorted(policy.approval_groups)) or "none"
     for demand in rules(planned, policy):
-        if demand.people is None or len(demand.people) >= demand.quorum:
+        if demand.people is None or len(demand.people) >= demand.quorum or any(map(is_group, demand.people)):
             continue
         if not demand.people:
             return (

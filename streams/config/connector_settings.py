@@ -41,8 +41,18 @@ class SlackSettings(Section):
     base_url: Url = Field("https://slack.com/api", description="where the Web API is")
     token: SecretStr | None = Field(None, description="bot token (xoxb-…)")
     channel: Channel = Field("", description="channel id (C…), not its name: ids survive a rename")
+    app_token: SecretStr | None = Field(
+        None,
+        description="app-level token (xapp-…) for Socket Mode: buttons and commands without an open port",
+    )
     signing_secret: SecretStr | None = Field(
-        None, description="not used yet: interactive buttons are not supported"
+        None, description="proves that a request over HTTP is Slack's; without it /slack/… is not served"
+    )
+    answer_within_s: float = Field(
+        5.0,
+        gt=0,
+        le=60,
+        description="how long a press waits for the responder before the person is told that none answered yet",
     )
     timeout_s: float = Field(10.0, gt=0, le=300, description="timeout of one request")
     history_lag_s: float = Field(
@@ -58,12 +68,24 @@ class SlackSettings(Section):
         50.0, ge=0.1, le=600_000, description="calls of any other method per channel; Slack's tier 3 is fifty"
     )
 
-    _none_when_empty = field_validator("token", "signing_secret", mode="before")(_none_when_empty)
+    _none_when_empty = field_validator("token", "app_token", "signing_secret", mode="before")(
+        _none_when_empty
+    )
+
+    @property
+    def takes_answers(self) -> bool:
+        """Whether a gateway takes in presses: buttons that nobody answers are worse than none."""
+        return self.app_token is not None or self.signing_secret is not None
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A token without a channel to post in."""
+        """A token without a channel to post in, and answers without a token."""
         if self.token is not None and not self.channel:
             yield ("channel", "token"), "not set, and slack.token needs a channel to post in"
+        if self.token is None and self.takes_answers:
+            yield (
+                ("token", "app_token", "signing_secret"),
+                "not set, and people could press but not be answered",
+            )
 
 
 class JiraSettings(Section):

@@ -29,6 +29,7 @@ from streams.config.setting_types import (
     TopicPrefix,
     suggestion,
 )
+from streams.model.conversation import is_group
 from streams.model.run import Mode
 
 DAY_S = 86400.0
@@ -357,12 +358,21 @@ class ResponderSettings(Section):
         description="tickets opened in ten minutes, the last quarter reserved for fresh decisive faults; others wait, "
         "and an incident that ends meanwhile gets none",
     )
+    snooze_max_s: float = Field(
+        3600.0, gt=0, le=DAY_S, description="how long people can delay a run in all, from its first snooze"
+    )
     approval_expiry_s: float = Field(4 * 3600.0, gt=0, le=31 * DAY_S, description="approval timeout")
     approvers: tuple[Name, ...] = Field(
         (), description="who may approve; empty: everyone with write access to the commands topic"
     )
     approval_groups: Mapping[Name, tuple[Name, ...]] = Field(
-        {}, description="approvers by group; aliases of one person are separated by |"
+        {},
+        description="approvers by group; aliases of one person are separated by |; slack:S0123ABC and oidc:sre stand for "
+        "everybody in that group of Slack or of the login",
+    )
+    people: tuple[Name, ...] = Field(
+        (),
+        description="people who approve through groups of several systems, each with all ids, separated by |: they count once",
     )
     approval_classes: Mapping[ActionClass, ApprovalClass] = Field(
         {}, description="a group and a quorum for each of close, move, reset, reboot and replace"
@@ -373,6 +383,13 @@ class ResponderSettings(Section):
         for name, members in self.approval_groups.items():
             if not members:
                 yield (f"approval_groups.{name}",), "the group has no members"
+        for name in (
+            *self.approvers,
+            *self.people,
+            *(p for group in self.approval_groups.values() for p in group),
+        ):
+            if "|" in name and any(map(is_group, name.split("|"))):
+                yield ("approvers", "approval_groups", "people"), f"{name}: a group is no alias of a person"
         everyone = set(self.approvers or [p for people in self.approval_groups.values() for p in people])
         for kind in get_args(ActionClass):
             rule = self.approval_classes.get(kind, ApprovalClass())
@@ -387,7 +404,7 @@ class ResponderSettings(Section):
                 continue
             people = set(self.approval_groups[rule.group]) if rule.group else everyone
             quorum = rule.quorum or (2 if kind in GRAVE and self.approval_groups else 1)
-            if people and len(people) < quorum:
+            if people and not any(map(is_group, people)) and len(people) < quorum:
                 yield (
                     (key, "approval_groups", "approvers"),
                     f"needs {quorum} approvers, and {rule.group or 'all groups'} has {len(people)}; "

@@ -26,10 +26,27 @@ class Verb(StrEnum):
     THAW = "thaw"
     RESET = "reset"
     RELEASE = "release"
+    HAND_OVER = "hand_over"
+    """A person takes the incident over: its run stops, and what it did stays."""
+    SNOOZE = "snooze"
+    """Not now: destructive steps that have not begun wait until `until`."""
+    SILENCE = "silence"
+    """No posts and pages about the incident until `until`; decisions are still shown."""
+    NOTE = "note"
+    """The reason becomes a line of the incident's timeline."""
 
 
 CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
 """Commands for a whole cluster: they change its `Control` and need no incident."""
+
+
+GROUP_SOURCES = ("slack", "oidc")
+"""Systems that say which groups a person is in; a group is written `source:name` (`slack:S0123ABC`, `oidc:sre`)."""
+
+
+def is_group(name: str) -> bool:
+    """Whether a name among approvers is a group of another system. No person's own name or id is ever taken for one."""
+    return name.strip().partition(":")[0] in GROUP_SOURCES and ":" in name
 
 
 _Name = Annotated[str, Field(max_length=1000)]
@@ -41,8 +58,9 @@ class Command:
     """One command about an incident, or about a cluster, and then `incident` is empty.
 
     `digest` binds an approval to the plan that was shown. A freeze and its thaw name their `scope` (`pool:NAME`,
-    `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given. A release is of the
-    node in its `scope` (`node:NAME`), and of one incident's hold on it where it names one.
+    `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given; a snooze and a
+    silence always end at it. A release is of the node in its `scope` (`node:NAME`), and of one incident's hold on it where one
+    is named.
     """
 
     id: _Name
@@ -57,6 +75,8 @@ class Command:
     via: _Name = "cli"
     scope: _Name = ""
     until: AwareDatetime | None = None
+    groups: Annotated[tuple[_Name, ...], Field(max_length=500)] = ()
+    """What the system that proved the actor's identity says the person is in: `slack:S0123ABC`, `oidc:sre`."""
     schema: int = 1
 
 

@@ -312,6 +312,17 @@ class Approval:
     """Where it came from: `cli`, `slack`; empty in older documents."""
     rule: str = ""
     """The guardrail that the question was about; empty for a question of the runbook's own, and in older documents."""
+    groups: tuple[str, ...] = ()
+    """The approval groups of other systems that the person was in, of those that the settings name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Destructive steps of a run that have not begun wait until `until`. `since` is when the run was first snoozed."""
+
+    actor: str
+    since: datetime
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +368,10 @@ class Run:
     """How often the entity had recovered by itself when the run last advanced; further flaps belong to another run."""
     overruled: bool = False
     """An operator has stopped the run or changed its target: it is not started again for the same incarnation."""
+    taken_over_by: str = ""
+    """Who has taken the incident over last: nothing that the run did is undone any more, whatever becomes of the incident."""
+    snooze: Snooze | None = None
+    """The latest one, over or not."""
     blind_since: datetime | None = None
     """Since when the run's incident cannot be read; None while it can be."""
     schema: int = SCHEMA

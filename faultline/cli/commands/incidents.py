@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from faultline.cli.arguments import Finite
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment
@@ -91,6 +94,7 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     # Imported here: it loads every rule of the correlator, which no other command of this group needs.
     from faultline.cli.incident_overview import read_nodes
     from faultline.cli.read_topics import read_incident, read_runs, read_timeline
+    from faultline.live_view.overview import Overview
     from faultline.replay.explain import explain
     from runbooks.engine.containment import pending_repairs
     from streams.model.codec import encode_plain
@@ -145,20 +149,45 @@ def _pending_approvals(runs: list[Run]) -> Iterator[str]:
                 yield ""
 
 
+_MINUTES: dict[Verb, float] = {Verb.SNOOZE: 10.0, Verb.SILENCE: 60.0}
+"""How long each of them lasts where `--for` is not given."""
+
+_DAY_MINUTES = 1440.0
+
+
 def _decide(verb: Verb, help_text: str) -> None:
     """Add one subcommand that writes an operator's decision to the `commands` topic."""
 
-    @command.command(verb.value, help=help_text)
-    @click.argument("incident_id")
-    @click.option("--step", default=None, help="Step to approve or reject (default: the pending one).")
-    @send_options
-    @click.pass_obj
-    def decide_on(config: Path | None, incident_id: str, step: str | None, options: SendOptions) -> None:
+    def decide_on(
+        config: Path | None,
+        incident_id: str,
+        options: SendOptions,
+        step: str | None = None,
+        minutes: float | None = None,
+        text: str = "",
+    ) -> None:
         from faultline.cli.send_command import report_answer
         from faultline.runtime.settings import load
+        from streams.model.clock import utc_now
 
-        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, step, options))
+        until = utc_now() + timedelta(minutes=minutes) if minutes else None
+        options = replace(options, reason=text or options.reason)
+        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, step, options, until))
         report_answer(sent, answers, options)
+
+    decorated = click.pass_obj(send_options(decide_on))
+    if verb in (Verb.APPROVE, Verb.REJECT, Verb.ACK, Verb.STOP, Verb.RESOLVE):
+        step_help = "Step to approve or reject (default: the pending one)."
+        decorated = click.option("--step", default=None, help=step_help)(decorated)
+    if verb in _MINUTES:
+        decorated = click.option(
+            "--for", "minutes", type=Finite(min=0, min_open=True, max=_DAY_MINUTES), default=_MINUTES[verb],
+            show_default=True, help="Minutes.",
+        )(decorated)  # fmt: skip
+    if verb is Verb.NOTE:
+        decorated = click.argument("text")(decorated)
+    decorated = click.argument("incident_id")(decorated)
+    command.command(verb.value.replace("_", "-"), help=help_text)(decorated)
 
 
 _HELP: dict[Verb, str] = {
@@ -167,13 +196,22 @@ _HELP: dict[Verb, str] = {
     Verb.REJECT: "Reject the pending step; the run is cancelled.",
     Verb.STOP: "Stop the run: no further step is started.",
     Verb.RESOLVE: "Resolve the incident.",
+    Verb.HAND_OVER: "Take the incident over: its run stops, nothing it did is undone.",
+    Verb.SNOOZE: "Not now: destructive steps that have not begun wait.",
+    Verb.SILENCE: "No posts and pages about the incident for a while; decisions are still shown.",
+    Verb.NOTE: "Add a line to the incident's timeline.",
 }
 for _verb, _text in _HELP.items():
     _decide(_verb, _text)
 
 
 async def _decided(
-    settings: Settings, verb: Verb, prefix: str, step: str | None, options: SendOptions
+    settings: Settings,
+    verb: Verb,
+    prefix: str,
+    step: str | None,
+    options: SendOptions,
+    until: datetime | None = None,
 ) -> tuple[Command, list[TimelineEntry]]:
     from faultline.cli.read_topics import read_incident, read_runs
     from faultline.cli.send_command import command_of, decide
@@ -183,7 +221,9 @@ async def _decided(
     if verb in (Verb.APPROVE, Verb.REJECT):
         run, step = _pending(incident, await read_runs(settings.kafka, incident), step)
         plan_digest = run.plan.digest
-    sent = command_of(verb, incident.cluster, options, incident=incident.id, step=step, digest=plan_digest)
+    sent = command_of(
+        verb, incident.cluster, options, incident=incident.id, step=step, digest=plan_digest, until=until
+    )
     return sent, await decide(settings.kafka, sent, options.wait_s)
 
 

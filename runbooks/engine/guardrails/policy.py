@@ -13,13 +13,14 @@ from runbooks.engine.guardrails.limits import blast_radius, blast_radius_of_plac
 from runbooks.engine.guardrails.operator_overrides import foreign_cordon, known_node, opted_out, reopened
 from runbooks.engine.guardrails.prerequisites import confirmed_before
 from runbooks.engine.guardrails.protected import job_floor, pool_floor, protected_node
-from runbooks.engine.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode
+from runbooks.engine.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode, snoozed
 
 STAGES: tuple[Stage, ...] = (
     kill_switch,
     breaker,
     closed_time,
     frozen,
+    snoozed,
     mode,
     freshness,
     old_evidence,

@@ -67,6 +67,16 @@ def frozen(context: GuardContext) -> Ruling | None:
     return None
 
 
+def snoozed(context: GuardContext) -> Ruling | None:
+    """A person said "not now" about this run. What has begun is not interrupted."""
+    snooze = context.run.snooze
+    begun = context.run.step(context.step.id).effect is not None
+    if snooze is None or snooze.until <= context.now or begun:
+        return None
+    until = to_the_second(snooze.until)
+    return hold("snooze", f"{snooze.actor} snoozed it until {until}", "clears when it ends")
+
+
 def mode(context: GuardContext) -> Ruling | None:
     """A stricter responder.mode also applies to runs planned before. In shadow mode nothing is ever called."""
     planned, now = context.run.plan.mode, context.policy.mode

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import (
     about,
     asked_by,
+    counted_already,
     demands,
-    has_already_approved,
+    known_groups,
     may_decide,
     shown,
     stale,
@@ -31,13 +32,14 @@ from runbooks.engine.escalation import (
 )
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
-from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
+from runbooks.engine.run.transition import RunReport, RunTransition, TimelineNote, TransitionResult
 from runbooks.language.approval_rules import rules
 from runbooks.language.schema import TICKETS
 from streams.config.settings import ResponderSettings
-from streams.model.clock import to_the_second
+from streams.model.clock import rfc3339, to_the_second
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
+from streams.model.message import plain
 from streams.model.run import (
     Approval,
     Demand,
@@ -47,6 +49,7 @@ from streams.model.run import (
     Run,
     RunOutcome,
     RunState,
+    Snooze,
     StepRecord,
     StepState,
 )
@@ -54,6 +57,12 @@ from streams.model.signal import Attribute
 
 MAX_COMMANDS = 50
 """Ids of commands that a run remembers; no run gets that many."""
+
+MAX_NOTE = 2000
+"""Characters of a note on the timeline."""
+
+MAX_SILENCE = timedelta(days=1)
+"""A longer silence is cut: whoever forgets it hears of the incident again tomorrow."""
 
 _NOT_BEGUN = (StepState.PENDING, StepState.BLOCKED, StepState.AWAITING_APPROVAL)
 
@@ -68,12 +77,18 @@ def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime
         case Verb.APPROVE:
             _approve(transition, command, policy)
         case Verb.REJECT:
-            _reject(transition, command)
+            _reject(transition, command, policy)
         case Verb.STOP:
             _stop(transition, command, "stopped")
         case Verb.RESOLVE:
             _stop(transition, command, "resolved", release=True)
             transition.reports.append(RunReport("run.resolved", actor=command.actor, reason=command.reason))
+        case Verb.HAND_OVER:
+            _hand_over(transition, command)
+        case Verb.SNOOZE:
+            _snooze(transition, command, policy)
+        case Verb.SILENCE | Verb.NOTE:
+            transition.notes.append(remark(command, now))
         case Verb.ACK:
             _answer(transition, command, "person.ack", f"acknowledged by {command.actor}{because(command)}")
     return transition.result()
@@ -87,11 +102,36 @@ def because(command: Command) -> str:
 def runs_for(command: Command, runs: Sequence[Run]) -> Sequence[Run]:
     """The runs of an incident, oldest first, that a command is for: a decision on a plan is for the run of that plan.
 
-    Where no run has that plan (any more), the latest one answers.
+    Where no run has that plan (any more), the latest one answers. A snooze is for those that are not over; what only becomes a
+    line of the timeline is kept by the latest one, once.
     """
+    if command.verb in (Verb.SILENCE, Verb.NOTE):
+        return runs[-1:]
+    if command.verb is Verb.SNOOZE:
+        return [run for run in runs if not run.state.is_over] or runs[-1:]
     if command.verb not in (Verb.APPROVE, Verb.REJECT) or command.digest is None:
         return runs
     return [run for run in runs if run.plan.digest == command.digest] or runs[-1:]
+
+
+def remark(command: Command, now: datetime) -> TimelineNote:
+    """The answer to a silence or a note: it changes the timeline only, so an incident needs no run for it."""
+    attributes: dict[str, Attribute] = {"command": command.id, "via": command.via}
+    actor = command.actor
+    if command.verb is Verb.NOTE:
+        if text := plain(command.reason, MAX_NOTE).strip():
+            return TimelineNote("person.note", text, actor, attributes)
+        return TimelineNote(
+            "person.note_refused", f"note by {actor} not accepted: it is empty", actor, attributes
+        )
+    if command.until is None or command.until <= now:
+        why = "it has no end" if command.until is None else f"it ended at {to_the_second(command.until)}"
+        return TimelineNote(
+            "person.silence_refused", f"silence by {actor} not accepted: {why}", actor, attributes
+        )
+    until = min(command.until, now + MAX_SILENCE)
+    text = f"silenced by {actor} until {to_the_second(until)}{because(command)}"
+    return TimelineNote("person.silence", text, actor, {**attributes, "until": rfc3339(until)})
 
 
 def revised(
@@ -183,7 +223,8 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
     if refusal := _against(transition, command, asked, policy):
         _answer(transition, command, "person.approval_refused", f"approval by {who} not accepted: {refusal}")
         return
-    _keep_decision(transition, command, asked, approved=True)
+    decision = _decision(transition, command, asked, policy)
+    transition.change(approvals=(*run.approvals, decision))
     missing: list[str] = []
     for planned in asked:
         left = _demands(transition, planned, policy)
@@ -215,25 +256,27 @@ def _against(
         return "no step is pending approval"
     if why := stale(command, policy, transition.now):
         return why
-    if not may_decide(actor, asked, policy):
+    if not may_decide(command, asked, policy):
         everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
         return f"{actor} is not among {everybody}"
-    open_demands = [_demands(transition, planned, policy) for planned in asked]
-    if has_already_approved(actor, (demand for step in open_demands for demand in step)):
-        left = next(filter(None, map(wanted, open_demands)), "")
-        return f"{actor} has already approved; still needs {left}"
+    before = [_demands(transition, planned, policy) for planned in asked]
+    with_it = replace(run, approvals=(*run.approvals, _decision(transition, command, asked, policy)))
+    same = before == [_demands(transition, planned, policy, with_it) for planned in asked]
+    if same and (why := counted_already(command, run, policy)):
+        left = next(filter(None, map(wanted, before)), "")
+        return f"{actor} {why}; still needs {left}"
     return None
 
 
 def _demands(
-    transition: RunTransition, planned: PlannedStep, policy: ResponderSettings
+    transition: RunTransition, planned: PlannedStep, policy: ResponderSettings, run: Run | None = None
 ) -> tuple[Demand, ...]:
     """What an asked step still needs, by the approvals that count for what it was asked about."""
-    run = about(transition.run, asked_by(planned, transition.records[planned.id]))
+    run = about(run or transition.run, asked_by(planned, transition.records[planned.id]))
     return demands(planned, run, policy, transition.now)
 
 
-def _reject(transition: RunTransition, command: Command) -> None:
+def _reject(transition: RunTransition, command: Command, policy: ResponderSettings) -> None:
     """Anyone may reject: rejecting is the safe side."""
     run, who = transition.run, command.actor
     asked = _asked(transition)
@@ -243,28 +286,29 @@ def _reject(transition: RunTransition, command: Command) -> None:
             text += f": {_who_decided(decision)}"
         _answer(transition, command, "person.rejection_refused", text)
         return
-    _keep_decision(transition, command, asked, approved=False)
+    decision = replace(_decision(transition, command, asked, policy), approved=False)
+    transition.change(approvals=(*run.approvals, decision))
     why = f"rejected by {who}{because(command)}"
     _answer(transition, command, "person.rejected", why)
     call_off(transition, RunOutcome.REJECTED, why, release=True)
 
 
-def _keep_decision(
-    transition: RunTransition, command: Command, asked: Sequence[PlannedStep], *, approved: bool
-) -> None:
+def _decision(
+    transition: RunTransition, command: Command, asked: Sequence[PlannedStep], policy: ResponderSettings
+) -> Approval:
     run, step = transition.run, command.step or asked[0].id
     rules_asked = (asked_by(planned, transition.records[planned.id]) for planned in asked)
-    decision = Approval(
+    return Approval(
         step,
-        approved,
+        True,
         command.actor,
         command.at,
         run.plan.digest,
         command.reason,
         command.via,
         next(filter(None, rules_asked), ""),
+        known_groups(command, policy),
     )
-    transition.change(approvals=(*run.approvals, decision))
 
 
 def _last_decision(run: Run) -> Approval | None:
@@ -299,6 +343,49 @@ def _stop(transition: RunTransition, command: Command, verb: str, *, release: bo
         call_off(transition, RunOutcome.CANCELLED, why, release=release)
 
 
+def _hand_over(transition: RunTransition, command: Command) -> None:
+    """Anyone may take over: the run stops acting, and nothing that it did is undone."""
+    run = transition.run
+    why = f"taken over by {command.actor}{because(command)}"
+    ended = f"; the run is already over: {run.outcome or run.state}" if run.state.is_over else ""
+    _answer(transition, command, "person.hand_over", why + ended)
+    transition.change(overruled=True, taken_over_by=command.actor)
+    if not run.state.is_over:
+        call_off(transition, RunOutcome.CANCELLED, why)
+    elif run.outcome.is_early:
+        # Whoever took it over last is who the incident waits for.
+        transition.change(reason=why)
+
+
+def _snooze(transition: RunTransition, command: Command, policy: ResponderSettings) -> None:
+    """Delay what has not begun. Anyone may, so all snoozes of a run together are bounded."""
+    run, now, longest = transition.run, transition.now, timedelta(seconds=policy.snooze_max_s)
+    since = run.snooze.since if run.snooze is not None else now
+    until = min(command.until or now, since + longest)
+    left = any(p.destructive and r.state in _NOT_BEGUN and r.effect is None for p, r in transition.steps())
+    if transition.stopping or run.state.is_over or not left:
+        refusal = "no destructive step is left that has not begun"
+    elif run.plan.mode is Mode.SHADOW:
+        refusal = "the run is in shadow mode and changes nothing"
+    elif command.until is None:
+        refusal = "it has no end"
+    elif since + longest <= now:
+        refusal = (
+            f"first snoozed at {to_the_second(since)}, a run waits {longest.total_seconds():.0f} s at most"
+        )
+    elif until <= now:
+        refusal = f"it ended at {to_the_second(until)}"
+    elif run.snooze is not None and until <= run.snooze.until:
+        refusal = f"{run.snooze.actor} snoozed it until {to_the_second(run.snooze.until)}"
+    else:
+        transition.change(snooze=Snooze(command.actor, since, until))
+        text = f"snoozed by {command.actor} until {to_the_second(until)}{because(command)}"
+        _answer(transition, command, "person.snooze", text, until=rfc3339(until))
+        return
+    text = f"snooze by {command.actor} not accepted: {refusal}"
+    _answer(transition, command, "person.snooze_refused", text)
+
+
 def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[str, str]) -> None:
     merged = incident.state is IncidentState.MERGED
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
@@ -313,7 +400,7 @@ def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[st
             )
     elif not transition.run.state.is_over and not transition.stopping:
         call_off(transition, RunOutcome.CANCELLED, why, undo=True, keep=keep)
-    elif merged:
+    elif merged and not transition.run.taken_over_by:
         roll_back(transition, why, keep=keep)
 
 

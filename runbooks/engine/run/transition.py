@@ -302,6 +302,6 @@ def calls_in_flight(record: StepRecord) -> list[EffectRecord]:
     return [row for row in rows if row is not None and row.state in IN_FLIGHT]
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, longest: int = MAX_REASON) -> str:
     """The text cut to what a run document keeps, with a mark where it was cut."""
-    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

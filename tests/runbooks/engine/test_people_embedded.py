@@ -317,3 +317,34 @@ async def test_after_a_rejection_the_list_and_the_late_comer_are_told_who_said_n
             shown = await here.type("incidents", "show", about.id)
             assert "mode approve: rejected" in shown.out
             assert "cancelled" not in shown.out.split("\nwhen")[0].partition("Runbook")[2].splitlines()[0]
+
+
+async def test_not_now_silence_a_note_and_taking_over_from_the_command_line(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book(), snooze_max_s=3600):
+            await here.until(RunState.AWAITING_APPROVAL)
+            later = await here.type("incidents", "snooze", about.id, "--for", "20", "--as", "ada")
+            assert (later.code, "accepted: snoozed by ada until 2" in later.out) == (0, True)
+            held = await here.type("incidents", "list", "--output", "json")
+            assert "held: snooze: ada snoozed it until" in held.json["waits_for"]
+            more = await here.type("incidents", "snooze", about.id, "--for", "5", "--as", "bob")
+            assert (more.code, "ada snoozed it until" in more.out) == (1, True)
+
+            quiet = await here.type(
+                "incidents", "silence", about.id, "--as", "ada", "--reason", "known", "--output", "json"
+            )
+            assert (quiet.code, quiet.json["text"].endswith(": known")) == (0, True)
+            noted = await here.type("incidents", "note", about.id, "swapped the riser", "--as", "ada")
+            assert noted.out == "accepted: swapped the riser\n"
+
+            mine = await here.type("incidents", "hand-over", about.id, "--as", "ada", "--reason", "on site")
+            assert mine.out == "accepted: taken over by ada: on site\n"
+            await here.until(RunState.CANCELLED)
+            await here.publish(replace(about, state=IncidentState.AWAITING_HUMAN, revision=2))
+            (waits,) = (await here.type("incidents", "list", "--output", "json")).lines
+            assert waits["waits_for"] == "manual action: run cancelled, taken over by ada: on site"
+            shown = await here.type("incidents", "show", about.id)
+            assert "swapped the riser" in shown.out
+        assert cordons(tmp_path) == 0
