@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.model.clock import rfc3339
-from streams.model.message import Block, Buttons, Code, Facts, Heading, Message, Paragraph, Table, plain
+from streams.model.message import (
+    Block,
+    Buttons,
+    Code,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Steps,
+    Table,
+    plain,
+)
 
 MAX_DOCUMENT = 30_000
 """Characters of text in one document; Jira refuses fields beyond 32,767 characters."""
@@ -61,6 +72,9 @@ def _node(block: Block) -> Node | None:
             return _table((), rows)
         case Table():
             return _table(block.columns, block.rows)
+        case Steps():
+            rows = [(step.title, step.state.replace("_", " ")) for step in block.steps]
+            return _table((block.title, "state"), rows)
         case Code():
             return {"type": "codeBlock", "content": _text(plain(block.text, MAX_TEXT))}
         case Buttons():  # a ticket takes no answers

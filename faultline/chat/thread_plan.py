@@ -1,8 +1,8 @@
 """The messages that an incident's thread should hold, and the next task to get there. Pure: documents and the time in, tasks out.
 
-The root message shows the current state and is edited in place; each step is one reply, edited as it progresses; an approval is
-a reply of its own whose buttons are removed once it is decided. A state change is posted at once, changes of detail are
-debounced.
+The root message shows the current state and is edited in place; a run is one reply with all its steps, edited as it progresses;
+an approval is a reply of its own whose buttons are removed once it is decided. A state change is posted at once, changes of
+detail are debounced.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from faultline.chat.run_messages import plan_message, run_message, step_message
 from faultline.chat.thread_messages import (
     approval_message,
     evidence_message,
     log_message,
-    plan_message,
     root_message,
-    step_message,
 )
 from runbooks.engine.containment import PendingRepair
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import inherited_wait_s
 from streams.model.conversation import TimelineEntry
+from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident
 from streams.model.message import Message
-from streams.model.run import EffectState, Mode, Run, StepState
+from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
 from streams.model.thread import ROOT, Post, Thread
 
 MAX_LOG = 30
@@ -87,7 +87,7 @@ def wanted(
 ) -> tuple[Slot, ...]:
     """Every message the thread should hold now, the root first.
 
-    `posted` are the slots already in the thread, `repairs` the nodes that stay cordoned for the incident.
+    `posted` are the slots that are or may be in the thread, `repairs` the nodes that stay cordoned for the incident.
     """
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
     return (
@@ -225,6 +225,12 @@ def _of_run(incident: Incident, run: Run, posted: frozenset[str]) -> Iterator[Sl
         # One message for the whole plan: a reply for each step that was not taken would be noise.
         yield Slot(f"plan/{run.id}", plan_message(run), run.state, Urgency.STEP)
         return
+    # A thread that an older version began has a reply per step, and goes on as it began.
+    by_step = any(name.startswith(f"step/{run.id}/") for name in posted)
+    begun = [step for step in run.steps if _has_begun(step)]
+    if begun and not by_step:
+        states = digest(run.state, *(step.state for step in run.steps), size=4)
+        yield Slot(f"run/{run.id}", run_message(run), states, Urgency.STEP)
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         asked = f"approval/{run.id}/{planned.id}"
@@ -232,6 +238,10 @@ def _of_run(incident: Incident, run: Run, posted: frozenset[str]) -> Iterator[Sl
         if step.state is StepState.AWAITING_APPROVAL or decided or asked in posted:
             message = approval_message(incident, run, planned)
             yield Slot(asked, message, message.tone, Urgency.APPROVAL)
-        if step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL:
+        if by_step and _has_begun(step):
             message = step_message(run, planned, number)
             yield Slot(f"step/{run.id}/{planned.id}", message, step.state, Urgency.STEP)
+
+
+def _has_begun(step: StepRecord) -> bool:
+    return step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL

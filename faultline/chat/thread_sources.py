@@ -64,7 +64,8 @@ class ThreadSources:
         runs = list(self._runs.get(incident.id, {}).values())
         if thread.post(ROOT) is None and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
             return ()
-        posted = frozenset(post.slot for post in thread.posts if post.stands)
+        # What was sent and not answered may be there too: its question must lose its buttons, and its run goes on by steps.
+        posted = frozenset(post.slot for post in thread.posts if post.may_stand)
         owned = self._owned[incident.id].values() if incident.id in self._owned else ()
         repairs = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
         slots = wanted(incident, runs, thread.log, posted, repairs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
@@ -66,6 +67,11 @@ class SlackSettings(Section):
     )
     calls_per_minute: float = Field(
         50.0, ge=0.1, le=600_000, description="calls of any other method per channel; Slack's tier 3 is fifty"
+    )
+
+    blocks: Literal["rich", "classic"] = Field(
+        "rich",
+        description="how a run is shown: rich as a plan with a mark per step, classic as text, for clients without plans",
     )
 
     _none_when_empty = field_validator("token", "app_token", "signing_secret", mode="before")(

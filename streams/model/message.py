@@ -83,6 +83,31 @@ class Table:
     type: Literal["table"] = "table"
 
 
+MAX_STEPS = 50
+"""Steps of one `Steps` block; whoever has more folds those that matter least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of several. `state` is what the eye sees; the title or the facts say it in words."""
+
+    id: str
+    """Unique in its block, and the same at every edit."""
+    title: str
+    state: Literal["pending", "in_progress", "complete", "error"]
+    facts: tuple[Fact, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps that are carried out one after the other, at most `MAX_STEPS`."""
+
+    title: str
+    steps: tuple[Step, ...]
+    type: Literal["steps"] = "steps"
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """Raw lines, shown as they are."""
@@ -110,7 +135,7 @@ class Buttons:
 
 
 Block = Annotated[
-    Heading | Paragraph | Facts | Table | Code | Buttons,
+    Heading | Paragraph | Facts | Table | Steps | Code | Buttons,
     Field(discriminator="type"),
 ]
 

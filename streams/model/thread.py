@@ -19,7 +19,8 @@ ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One message of the thread. `slot` says which: `root`, `evidence`, `step/<run>/<step>`, `approval/<run>/<step>`, `log`.
+    """One message of the thread. `slot` says which: `root`, `evidence`, `run/<run>`, `approval/<run>/<step>`, `log`; in threads
+    of older versions `step/<run>/<step>`.
 
     `create` is the record of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the message
     is known to show, empty while the outcome of an edit is unknown; `mark` is the state it was shown with: a new state is
@@ -43,6 +44,11 @@ class Post:
     def stands(self) -> bool:
         """True when the message is known to be in the channel."""
         return self.create.state is EffectState.CONFIRMED and not self.gone
+
+    @property
+    def may_stand(self) -> bool:
+        """True unless it is known not to be in the channel: what was sent without an answer may be."""
+        return self.create.state is not EffectState.REFUSED and not self.gone
 
     @property
     def ts(self) -> str:

@@ -260,23 +260,23 @@ async def test_a_revision_that_is_told_once_more_does_not_bring_an_old_state_bac
     assert sorted("resolved" in root.text for root in world.slack.roots()) == [False, True]
 
 
-async def test_each_step_is_one_reply_edited_as_it_goes(world: World) -> None:
+async def test_a_run_is_one_reply_edited_as_its_steps_go(world: World) -> None:
     incident = new_incident()
     await world.tell(incident)
     with world.chat():
         await world.tell(thread_documents.run(incident, cordon=StepState.RUNNING))
-        await world.see(
-            lambda: any("in progress" in r.text for r in world.replies()), "the step is in progress"
-        )
+        await world.see(lambda: _runs(world) and "step 1 of 2" in _runs(world)[0].text, "it is at its first")
         done = thread_documents.run(incident, cordon=StepState.DONE, ticket=StepState.RUNNING)
         await world.tell(replace(done, revision=2))
-        await world.see(
-            lambda: {"done", "in progress"} <= {r.text.rpartition(": ")[2] for r in world.replies()},
-            "both steps show",
-        )
-    steps = [r for r in world.replies() if "/2 " in r.text]
-    assert len(steps) == 2
-    assert steps[0].edits >= 1
+        await world.see(lambda: "step 2 of 2" in _runs(world)[0].text, "it is at its second")
+    (shown,) = _runs(world)
+    assert shown.edits >= 1
+    plan = shown.blocks[1]
+    assert [task["status"] for task in plan["tasks"]] == ["complete", "in_progress"]
+
+
+def _runs(world: World) -> list[Posting]:
+    return [reply for reply in world.replies() if "Runbook" in reply.text]
 
 
 async def test_the_timeline_is_told_once_however_often_it_is_read(world: World) -> None:
@@ -396,11 +396,13 @@ async def test_under_kills_and_lost_answers_every_message_is_there_once(world: W
         await world.see(
             lambda: sum("resolved" in r.text for r in world.slack.roots()) == len(incidents), "all roots"
         )
-        await world.see(lambda: sum(r.text.endswith(": done") for r in world.replies()) == 24, "all steps")
+        await world.see(
+            lambda: sum("all steps complete" in r.text for r in world.replies()) == 12, "all runs"
+        )
         await world.see(lambda: sum("Evidence" in r.text for r in world.replies()) == 12, "all evidence")
     keys = Counter(message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted)
     assert set(keys.values()) == {1}
-    assert len(keys) == len(incidents) * 4
+    assert len(keys) == len(incidents) * 3
 
 
 async def test_a_thread_is_not_green_while_the_node_stays_closed_and_is_when_it_is_given_back(
