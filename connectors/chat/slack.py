@@ -49,6 +49,7 @@ class Slack:
             limits = Limits(posts_per_s=settings.posts_per_s, calls_per_minute=settings.calls_per_minute)
         self._api = SlackApi(settings, limits)
         self._lag_s = settings.history_lag_s
+        self._answers = settings.buttons
         self._rich = settings.blocks == "rich"
         self._sleep = sleep
 
@@ -141,7 +142,7 @@ class Slack:
         message = _message(effect)
         payload = {"incident": effect.incident, "key": effect.key, "digest": message.digest}
         return {
-            **render(message, rich=self._rich),
+            **render(message, answers=self._answers, rich=self._rich),
             "metadata": {"event_type": EVENT_TYPE, "event_payload": payload},
             "unfurl_links": False,
             "unfurl_media": False,

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import orjson
 
+from faultline.chat.root_buttons import NOTHING_SAID, Handling
 from faultline.chat.run_messages import plan_table, progress_line, took, what_of
 from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, ticket_of
@@ -56,8 +57,14 @@ _TAKE_ON = (
 )
 
 
-def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair] = ()) -> Message:
-    """The current state: what, where, impact, what is being done, and pending repairs last."""
+def root_message(
+    incident: Incident,
+    runs: Sequence[Run],
+    repairs: Sequence[PendingRepair] = (),
+    handling: Handling = NOTHING_SAID,
+    buttons: Sequence[Button] = (),
+) -> Message:
+    """The current state: what, where, impact, what is being done, what can be decided now, and pending repairs last."""
     contained = is_contained(incident, repairs)
     glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
     over = "Contained" if contained else "Resolved"
@@ -72,6 +79,8 @@ def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pend
         Fact("Started", at=incident.fault_at),
         Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
         Fact("Duration", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
+        Fact("Acknowledged by", handling.acked_by),
+        Fact("Silenced until", at=None if incident.state.is_over else handling.silenced_until),
         Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
     ]
     blocks: list[Block] = [
@@ -87,6 +96,8 @@ def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pend
     if waits:
         blocks.append(Paragraph(f"Waiting for {waits}"))
         blocks += [Paragraph(why) for why in _whys(runs)]
+    if buttons:
+        blocks.append(Buttons(tuple(buttons)))
     blocks.append(Paragraph(incident.id, quiet=True))
     blocks += [Paragraph(f"🔧 {one.text}; once repaired, run: {one.way_out}") for one in repairs[:MAX_NAMES]]
     end = f": {some((one.text for one in repairs), 2)}" if contained else ""

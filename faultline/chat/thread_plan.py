@@ -8,10 +8,11 @@ detail are debounced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from faultline.chat.root_buttons import NOTHING_SAID, Handling
 from faultline.chat.run_messages import plan_message, run_message, step_message
 from faultline.chat.thread_messages import (
     approval_message,
@@ -25,7 +26,7 @@ from streams.kafka.lease import inherited_wait_s
 from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident
-from streams.model.message import Message
+from streams.model.message import Button, Message
 from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
 from streams.model.thread import ROOT, Post, Thread
 
@@ -84,14 +85,18 @@ def wanted(
     log: Sequence[TimelineEntry],
     posted: frozenset[str] = frozenset(),
     repairs: Sequence[PendingRepair] = (),
+    handling: Handling = NOTHING_SAID,
+    buttons: Sequence[Button] = (),
 ) -> tuple[Slot, ...]:
     """Every message the thread should hold now, the root first.
 
-    `posted` are the slots that are or may be in the thread, `repairs` the nodes that stay cordoned for the incident.
+    `posted` are the slots that are or may be in the thread, `repairs` the nodes that stay cordoned for the incident, `buttons`
+    what can be decided on the root now.
     """
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
+    root = root_message(incident, runs, repairs, handling, buttons)
     return (
-        Slot(ROOT, root_message(incident, runs, repairs), _root_mark(incident, runs, repairs), Urgency.ROOT),
+        Slot(ROOT, root, _root_mark(incident, runs, repairs, buttons), Urgency.ROOT),
         *_evidence(incident),
         *(slot for run in runs for slot in _of_run(incident, run, posted)),
         *_log(log),
@@ -169,7 +174,24 @@ def weight(incident: Incident) -> tuple[bool, bool, int]:
 
 
 def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
-    """All tasks of a thread, due now or later."""
+    """All tasks of a thread, due now or later. A silence holds back what is neither a question nor a new state of the root."""
+    for task in _tasks_of(thread, slots, now, debounce_s):
+        until = thread.silenced_until
+        if until is None or until <= now or _breaks_silence(thread, task):
+            yield task
+        else:
+            yield replace(task, due_at=max(task.due_at, until))
+
+
+def _breaks_silence(thread: Thread, task: Task) -> bool:
+    """What was sent already and is not known to be there is looked up all the same: nobody hears of that."""
+    if task.doing in (Doing.LOOK_UP, Doing.CHECK) or task.slot.urgency is Urgency.APPROVAL:
+        return True
+    post = thread.post(task.slot.name)
+    return task.slot.name == ROOT and (post is None or post.mark != task.slot.mark)
+
+
+def _tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
     root = thread.post(ROOT)
     for slot in slots:
         if slot.name != ROOT and not (root and root.stands):
@@ -205,9 +227,13 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair]) -> str:
+def _root_mark(
+    incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair], buttons: Sequence[Button]
+) -> str:
     closed = [f"closed:{one.node}" for one in repairs] if incident.state.is_over else []
-    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
+    # What can no longer be decided goes at once. Of what is over, only the state counts: see `still_updated`.
+    offered = [button.action for button in buttons] if not incident.state.is_over else []
+    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed, *offered])
 
 
 def _evidence(incident: Incident) -> Iterator[Slot]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
 
+import structlog
 from aiokafka import TopicPartition
 
 from connectors.base import Connector
@@ -20,17 +21,22 @@ from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, Task, Urgency, next
 from faultline.chat.thread_sources import ThreadSources
 from streams.correlate.changes import MORE_EVIDENCE
 from streams.kafka.fenced_store import FencedStore, Outgoing
-from streams.model.clock import Clock, utc_now
-from streams.model.conversation import TimelineEntry
+from streams.model.clock import Clock, parse_rfc3339, utc_now
+from streams.model.conversation import TimelineEntry, Verb
 from streams.model.crash_points import CrashHook, ignore
-from streams.model.facts import NodeFact
+from streams.model.errors import BadInput
+from streams.model.facts import JobFact, NodeFact
 from streams.model.incident import Incident
 from streams.model.message import plain
 from streams.model.run import Run
 from streams.model.thread import Thread
 
+log = structlog.get_logger(__name__)
+
 LOG_TEXT = 300
 """Characters of a timeline entry that a thread document keeps."""
+ACTOR_TEXT = 100
+"""Characters of a person's name that a thread document keeps."""
 AT_A_TIME = 50
 """Threads planned before other tasks of the event loop get to run."""
 MAX_LINES = 500
@@ -48,6 +54,19 @@ class _PendingTask:
     due_at: datetime
 
 
+def with_decision(thread: Thread, entry: TimelineEntry) -> Thread:
+    """The thread with what a timeline entry says that people decided about its messages."""
+    if entry.event == f"person.{Verb.ACK}":
+        return replace(thread, acked_by=plain(entry.actor, ACTOR_TEXT))
+    if entry.event == f"person.{Verb.SILENCE}":
+        until = str(entry.attributes.get("until", ""))
+        try:
+            return replace(thread, silenced_until=parse_rfc3339(until))
+        except BadInput:
+            log.error("silence without a readable end", incident=entry.incident, until=until[:40])
+    return thread
+
+
 class ThreadPublisher:
     """The threads of one partition. `take_…` documents as they arrive, and let `publish` run for as long as it is owned."""
 
@@ -61,6 +80,7 @@ class ThreadPublisher:
         group: str,
         debounce_s: float,
         lease_s: float,
+        buttons: bool = False,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
     ) -> None:
@@ -69,7 +89,7 @@ class ThreadPublisher:
         self._group = group
         self._debounce_s = debounce_s
         self._clock = clock
-        self._sources = ThreadSources()
+        self._sources = ThreadSources(buttons=buttons)
         self._backoff = PostBackoff(clock)
         self._poster = MessagePoster(
             store,
@@ -86,6 +106,8 @@ class ThreadPublisher:
         self._next_offset = 0
         self._pending: dict[str, tuple[_PendingTask, ...]] = {}
         """What is left to do, by incident; incidents whose thread is up to date have no entry."""
+        self._wake: dict[str, datetime] = {}
+        """When to plan an incident again although nothing was reported: the end of a silence."""
         self._arrived = asyncio.Event()
 
     def take_incident(self, incident: Incident) -> None:
@@ -101,6 +123,11 @@ class ThreadPublisher:
     def take_node(self, cluster: str, name: str, fact: NodeFact | None) -> None:
         """A node of the inventory, or None when it was deleted."""
         self._sources.take_node(cluster, name, fact)
+        self._arrived.set()
+
+    def take_job(self, cluster: str, name: str, fact: JobFact | None) -> None:
+        """A job of the inventory by its key, or None when it was deleted."""
+        self._sources.take_job(cluster, name, fact)
         self._arrived.set()
 
     def take_entry(self, entry: TimelineEntry, offset: int) -> None:
@@ -128,12 +155,13 @@ class ThreadPublisher:
         while True:
             await self._write_log()
             due = await self._next()
-            wait_s = None if due is None else (due[1].due_at - self._clock()).total_seconds()
-            if due is not None and wait_s is not None and wait_s <= 0:
+            if due is not None and due[1].due_at <= self._clock():
                 incident, task = due
                 await self._poster.do(incident, task)
-            else:
-                await self._wait(wait_s)
+                continue
+            ahead = [*self._wake.values(), *([due[1].due_at] if due is not None else [])]
+            until = min(ahead, default=None)
+            await self._wait(None if until is None else max(0.0, (until - self._clock()).total_seconds()))
 
     def _passed(self, offset: int) -> None:
         self._next_offset = max(self._next_offset, offset + 1)
@@ -160,7 +188,8 @@ class ThreadPublisher:
                 if offset > thread.log_offset and entry.event != MORE_EVIDENCE:
                     bounded = replace(entry, text=plain(entry.text, LOG_TEXT), attributes={})
                     lines = (*thread.log, bounded)[-MAX_LOG:]
-                    changed[entry.incident] = replace(thread, log=lines, log_offset=offset)
+                    told = replace(thread, log=lines, log_offset=offset)
+                    changed[entry.incident] = with_decision(told, entry)
             now = self._clock()
             read_to = self._entries[0][0] if self._entries else self._next_offset
             await self._store.commit(
@@ -187,6 +216,7 @@ class ThreadPublisher:
         """Plan the tasks of every changed incident, a few at a time."""
         count = 0
         changed = self._sources.changed
+        changed.update(dict.fromkeys(name for name, at in self._wake.items() if at <= now))
         while changed:
             name = next(iter(changed))
             del changed[name]
@@ -198,6 +228,11 @@ class ThreadPublisher:
     def _plan(self, name: str, now: datetime) -> None:
         incident = self._sources.incidents.get(name)
         found = self._tasks_of(incident, now) if incident is not None else ()
+        self._wake.pop(name, None)
+        if incident is not None:
+            thread = self._poster.thread(incident.id, incident.cluster)
+            if (at := self._sources.changes_at(incident, thread, now)) is not None:
+                self._wake[name] = at
         if found:
             self._pending[name] = found
         else:

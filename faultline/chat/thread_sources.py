@@ -1,13 +1,15 @@
-"""The documents that threads are made from: incidents, their runs, and the nodes that stay cordoned for them."""
+"""The documents that threads are made from: incidents, their runs and jobs, and the nodes that stay cordoned for them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime
 
+from faultline.chat.root_buttons import Handling, next_change, root_buttons
 from faultline.chat.thread_plan import Slot, has_acted, is_worth_a_thread, still_updated, wanted
 from runbooks.engine.containment import pending_repairs
-from streams.model.facts import NodeFact
+from streams.model.facts import JobFact, NodeFact
 from streams.model.incident import Incident
 from streams.model.run import Run
 from streams.model.thread import ROOT, Thread
@@ -16,7 +18,9 @@ from streams.model.thread import ROOT, Thread
 class ThreadSources:
     """The latest incidents, runs and nodes of one partition. `changed` holds the incidents to be planned again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, buttons: bool = False) -> None:
+        """`buttons`: whether anybody takes in presses."""
+        self._buttons = buttons
         self.incidents: dict[str, Incident] = {}
         self.changed: dict[str, None] = {}
         """Ids in the order of their first change: a dict, because a set has no order."""
@@ -26,6 +30,9 @@ class ThreadSources:
         """Nodes by the incident that their annotations name, and node name."""
         self._cordoning: dict[tuple[str, str], set[str]] = {}
         """Incidents whose runs cordon a node, by cluster and node name."""
+        self._jobs: dict[str, dict[str, JobFact]] = {}
+        self._about: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        """Incidents that affect a job, by cluster and the job's key."""
 
     def take_incident(self, incident: Incident) -> None:
         """A revision of an incident. Older ones are ignored: a correlator may publish them again after a takeover."""
@@ -34,6 +41,8 @@ class ThreadSources:
             return
         self.incidents[incident.id] = incident
         self.changed[incident.id] = None
+        for job in incident.jobs:
+            self._about[incident.cluster, job.key].add(incident.id)
 
     def take_run(self, run: Run) -> None:
         """The latest revision of a run."""
@@ -59,14 +68,47 @@ class ThreadSources:
         for incident in self._cordoning.get((cluster, name), ()):
             self.changed[incident] = None
 
+    def take_job(self, cluster: str, name: str, fact: JobFact | None) -> None:
+        """A job of the inventory by its key, or None when it was deleted."""
+        jobs = self._jobs.setdefault(cluster, {})
+        before = jobs.pop(name, None)
+        if fact is not None:
+            jobs[name] = fact
+        if before is None or fact is None or replace(before, observed_at=fact.observed_at) != fact:
+            self.changed.update(dict.fromkeys(sorted(self._about.get((cluster, name), ()))))
+
+    def handling_of(self, incident: Incident, thread: Thread) -> Handling:
+        """What people have said about an incident, and whether any of its jobs is alive."""
+        return Handling(
+            thread.acked_by,
+            thread.silenced_until,
+            any(is_alive(self._jobs.get(incident.cluster, {}).get(job.key)) for job in incident.jobs),
+        )
+
+    def changes_at(self, incident: Incident, thread: Thread, now: datetime) -> datetime | None:
+        """When the thread of an incident changes although nothing is reported."""
+        if incident.state.is_over or thread.post(ROOT) is None:
+            return None
+        return next_change(self._runs_of(incident), self.handling_of(incident, thread), now)
+
+    def _runs_of(self, incident: Incident) -> list[Run]:
+        return list(self._runs.get(incident.id, {}).values())
+
     def slots_of(self, incident: Incident, thread: Thread, now: datetime) -> tuple[Slot, ...]:
         """The messages that the thread of an incident should hold; empty when it needs no thread."""
-        runs = list(self._runs.get(incident.id, {}).values())
+        runs = self._runs_of(incident)
         if thread.post(ROOT) is None and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
             return ()
         # What was sent and not answered may be there too: its question must lose its buttons, and its run goes on by steps.
         posted = frozenset(post.slot for post in thread.posts if post.may_stand)
         owned = self._owned[incident.id].values() if incident.id in self._owned else ()
         repairs = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
-        slots = wanted(incident, runs, thread.log, posted, repairs)
+        handling = self.handling_of(incident, thread)
+        buttons = root_buttons(incident, runs, handling, now) if self._buttons else ()
+        slots = wanted(incident, runs, thread.log, posted, repairs, handling, buttons)
         return slots if is_worth_a_thread(incident, now) else still_updated(thread, slots)
+
+
+def is_alive(fact: JobFact | None) -> bool:
+    """Whether a job is known to be there and to go on, as far as its object tells."""
+    return fact is not None and not (fact.suspended or fact.finished or fact.failed)

@@ -16,7 +16,7 @@ from runbooks.engine.commit_batch import CommitBatch
 from streams.config.connector_settings import SlackSettings
 from streams.correlate.changes import MORE_EVIDENCE, Changes
 from streams.model.conversation import TimelineEntry
-from streams.model.facts import Fact, NodeFact
+from streams.model.facts import Fact, JobFact, NodeFact
 from streams.model.incident import Incident
 from streams.model.message import Message
 from streams.model.run import EffectRecord, EffectState, Target
@@ -58,8 +58,10 @@ class RecordedThreads:
         self._take_entries(batch.timeline)
 
     def take_fact(self, key: str, fact: Fact | None) -> None:
-        """A record of the inventory. Only nodes are shown in threads."""
+        """A record of the inventory. Threads show nodes and jobs."""
         cluster, kind, name = key.split("/", 2)
+        if kind == "job" and (fact is None or isinstance(fact, JobFact)):
+            self._sources.take_job(cluster, name, fact)
         if kind == "node" and (fact is None or isinstance(fact, NodeFact)):
             self._sources.take_node(cluster, name, fact)
 

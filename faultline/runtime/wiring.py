@@ -141,6 +141,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             slack,
             channel=settings.slack.channel,
             debounce_s=settings.slack.debounce_s,
+            buttons=settings.slack.buttons,
             lease_s=settings.responder.lease_s,
             pulse=pulse,
             at=at,

@@ -69,6 +69,9 @@ class SlackSettings(Section):
         50.0, ge=0.1, le=600_000, description="calls of any other method per channel; Slack's tier 3 is fifty"
     )
 
+    buttons: bool = Field(
+        False, description="offer decisions as buttons; the gateway has to be set up to take presses"
+    )
     blocks: Literal["rich", "classic"] = Field(
         "rich",
         description="how a run is shown: rich as a plan with a mark per step, classic as text, for clients without plans",

@@ -72,6 +72,10 @@ class Thread:
     """The latest lines of the incident's timeline."""
     log_offset: int = -1
     """Offset of the last timeline record that was added; earlier ones are skipped."""
+    acked_by: str = ""
+    """Who acknowledged the incident last; empty while nobody has."""
+    silenced_until: datetime | None = None
+    """Until when only decisions and the incident's state are told."""
     schema: int = 1
 
     def post(self, slot: str) -> Post | None:

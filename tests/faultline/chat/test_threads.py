@@ -136,8 +136,8 @@ def test_a_thread_that_began_with_a_reply_per_step_goes_on_so() -> None:
 
 
 def test_only_what_a_mark_cannot_say_is_said_in_words() -> None:
-    states = {"cordon": StepState.CANCELLED, "ticket": StepState.BLOCKED}
-    (steps,) = [b for b in run_message(run(incident(), **states)).blocks if isinstance(b, Steps)]
+    made = run(incident(), cordon=StepState.CANCELLED, ticket=StepState.BLOCKED)
+    (steps,) = [block for block in run_message(made).blocks if isinstance(block, Steps)]
     assert [step.title for step in steps.steps] == [
         "1. Cordon node-07 (cancelled)",
         "2. ticket: Open a ticket (blocked)",
