@@ -8,21 +8,20 @@ partition by now, so a process that was frozen cannot overwrite a newer text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
 from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
 from faultline.chat.post_backoff import PostBackoff
-from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Task
+from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Subject, Task, home_of
 from streams.kafka.fenced_store import FencedStore
 from streams.kafka.lease import Lease
 from streams.model.clock import Clock, to_millis, utc_now
 from streams.model.codec import encode
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import Fenced
-from streams.model.incident import Incident
 from streams.model.run import EffectRecord, EffectState, Target
 from streams.model.signal import Attribute
 from streams.model.thread import ROOT, Post, Thread, post_key
@@ -33,6 +32,15 @@ MAX_GENERATIONS = 3
 """How often a deleted root message is posted again before it stays deleted."""
 CLOCK_SKEW = timedelta(minutes=5)
 """How far the chat system's clock may lag behind ours: copies of a message are searched from this much before its thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The owner of a thread: a summary."""
+
+    id: str
+    cluster: str
+    incarnation: int = 1
 
 
 class MessagePoster:
@@ -59,18 +67,18 @@ class MessagePoster:
         self._clock = clock
         self._at = at
 
-    async def do(self, incident: Incident, task: Task) -> None:
+    async def do(self, subject: Subject, task: Task) -> None:
         """Do one task. Raises Fenced when another process owns the partition, Unreachable when a commit's outcome is unknown."""
-        thread = self.thread(incident.id, incident.cluster)
+        thread = self.thread(subject.id, subject.cluster)
         match task.doing:
             case Doing.CREATE:
-                await self._create(incident, thread, task.slot)
+                await self._create(subject, thread, task.slot)
             case Doing.LOOK_UP:
-                await self._look_up(incident, thread, task.slot)
+                await self._look_up(subject, thread, task.slot)
             case Doing.EDIT:
-                await self._edit(incident, thread, task.slot)
+                await self._edit(subject, thread, task.slot)
             case Doing.CHECK:
-                await self._check(incident, thread, task.slot)
+                await self._check(subject, thread, task.slot)
 
     def thread(self, incident: str, cluster: str) -> Thread:
         """The thread document of an incident, or a new one."""
@@ -78,15 +86,15 @@ class MessagePoster:
         new = Thread(incident, cluster, self._channel, created_at=now, updated_at=now, revision=0)
         return self._store.documents.get(incident) or new
 
-    async def _create(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _create(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         action = "open_thread" if slot.name == ROOT else "reply"
         self._at(f"{action}:before_intent")
         lease = self._lease()
         old = thread.post(slot.name)
         intent = EffectRecord(
-            key=post_key(incident.id, incident.incarnation, thread.generation, slot.name),
+            key=post_key(subject.id, subject.incarnation, thread.generation, slot.name),
             action=action,
-            target=_target(thread, slot),
+            target=self._target(thread, slot),
             state=EffectState.INTENDED,
             intended_at=self._clock(),
             lease_until=lease.until,
@@ -105,9 +113,11 @@ class MessagePoster:
             return
         await self._commit(thread.with_post(self._created(post, slot, outcome)))
         self._at(f"{action}:after_commit")
-        if isinstance(outcome, Refused) and slot.name != ROOT:
+        home = self._home(thread, slot)
+        if isinstance(outcome, Refused) and home is not None:
             # A reply is also refused when the root message was deleted.
-            await self._is_deleted(incident, Slot(ROOT, slot.message, "", slot.urgency))
+            owner = subject if home is thread else _Owner(home.incident, home.cluster)
+            await self._is_deleted(owner, Slot(ROOT, slot.message, "", slot.urgency))
 
     def _created(self, post: Post, slot: Slot, outcome: Outcome) -> Post:
         """The post after the call that should have created its message."""
@@ -147,7 +157,7 @@ class MessagePoster:
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to {intent.action}")
 
-    async def _look_up(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _look_up(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         post = _known(thread, slot)
         outcome = await self._connector.lookup(_create_effect(thread, post, slot))
         match outcome:
@@ -156,7 +166,7 @@ class MessagePoster:
                 await self._commit(thread.with_post(self._created(post, slot, outcome)))
             case Absent():
                 self._backoff.succeeded(Doing.LOOK_UP)
-                await self._create(incident, thread, slot)
+                await self._create(subject, thread, slot)
             case Unknown() | Retry():
                 until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
                 unknown = replace(post.create, state=EffectState.UNKNOWN)
@@ -168,7 +178,7 @@ class MessagePoster:
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to a lookup")
 
-    async def _edit(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _edit(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         lease = self._lease()
         post = replace(_known(thread, slot), shown="", due_at=None)
         thread = await self._commit(thread.with_post(post))
@@ -186,14 +196,14 @@ class MessagePoster:
                 until = self._backoff.pause(Doing.EDIT, outcome.after_s)
                 await self._commit(thread.with_post(replace(post, due_at=until)))
             case Refused():
-                if not await self._is_deleted(incident, slot):
-                    about = {"slot": slot.name, "incident": incident.id, "reason": outcome.reason}
+                if not await self._is_deleted(subject, slot):
+                    about = {"slot": slot.name, "incident": subject.id, "reason": outcome.reason}
                     log.error("chat system rejected the edit", **about)
                     await self._commit(thread.with_post(self._backoff.parked(post)))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to an edit")
 
-    async def _check(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _check(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         """Search once more for copies of a message that was sent again; the connector deletes them."""
         lease = self._lease()
         post = _known(thread, slot)
@@ -209,24 +219,37 @@ class MessagePoster:
             case Unknown() | Retry():
                 post = replace(post, check_at=self._backoff.pause(Doing.CHECK, outcome.after_s))
             case _:
-                about = {"slot": slot.name, "incident": incident.id, "outcome": str(outcome)}
+                about = {"slot": slot.name, "incident": subject.id, "outcome": str(outcome)}
                 log.warning("duplicate-message check failed", **about)
                 post = replace(post, check_at=None)
         await self._commit(thread.with_post(post))
 
-    async def _is_deleted(self, incident: Incident, slot: Slot) -> bool:
+    async def _is_deleted(self, subject: Subject, slot: Slot) -> bool:
         """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
-        thread = self.thread(incident.id, incident.cluster)
+        thread = self.thread(subject.id, subject.cluster)
         post = _known(thread, slot)
         outcome = await self._connector.lookup(_edit_effect(thread, post, slot))
         if not isinstance(outcome, Refused):
             return False
-        log.warning("message deleted", slot=slot.name, incident=incident.id, generation=thread.generation)
+        log.warning("message deleted", slot=slot.name, incident=subject.id, generation=thread.generation)
         if slot.name == ROOT and thread.generation < MAX_GENERATIONS:
             await self._commit(replace(thread, generation=thread.generation + 1, posts=()))
         else:
             await self._commit(thread.with_post(replace(post, gone=True)))
         return True
+
+    def _home(self, thread: Thread, slot: Slot) -> Thread | None:
+        """The thread whose root a message replies to; None for a root, and where its summary has none yet."""
+        if slot.name == ROOT:
+            return None
+        return home_of(thread, slot.name, self._store.documents.get(thread.parent))
+
+    def _target(self, thread: Thread, slot: Slot) -> Target:
+        home = self._home(thread, slot)
+        root = home.post(ROOT) if home is not None else None
+        if home is None or root is None:
+            return Target("Channel", thread.channel)
+        return Target("Thread", root.ts, namespace=home.channel)
 
     async def _apply(self, effect: Effect, lease: Lease) -> Outcome | None:
         """Make the call. None when the lease expired before it started: the task is then planned again from the document."""
@@ -254,21 +277,13 @@ def _known(thread: Thread, slot: Slot) -> Post:
     return post
 
 
-def _target(thread: Thread, slot: Slot) -> Target:
-    root = thread.post(ROOT)
-    if slot.name == ROOT or root is None:
-        return Target("Channel", thread.channel)
-    return Target("Thread", root.ts, namespace=thread.channel)
-
-
 def _create_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
     since = to_millis(thread.created_at - CLOCK_SKEW) / 1000
     return _effect(thread, post, slot, post.create.action, post.create.target, since=f"{since:.6f}")
 
 
 def _edit_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
-    root = thread.post(ROOT)
-    of_thread = {"thread_ts": root.ts} if slot.name != ROOT and root is not None else {}
+    of_thread = {"thread_ts": post.create.target.name} if post.create.action == "reply" else {}
     return _effect(
         thread, post, slot, "edit", Target("Message", post.ts, namespace=thread.channel), **of_thread
     )

@@ -41,7 +41,7 @@ MAX_LINES = 4
 MAX_LOG_LINES = 12
 MAX_NAMES = 6
 
-_INCIDENT = {
+INCIDENT_LOOK = {
     IncidentState.OPEN: ("🔴", "open", Tone.BAD),
     IncidentState.MITIGATING: ("🟠", "being mitigated", Tone.ACTIVE),
     IncidentState.VERIFYING: ("🟡", "verifying", Tone.ACTIVE),
@@ -66,7 +66,7 @@ def root_message(
 ) -> Message:
     """The current state: what, where, impact, what is being done, what can be decided now, and pending repairs last."""
     contained = is_contained(incident, repairs)
-    glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
+    glyph, word, tone = _CONTAINED if contained else INCIDENT_LOOK[incident.state]
     over = "Contained" if contained else "Resolved"
     ticket = ticket_of(runs)
     facts = [

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from faultline.chat.root_buttons import NOTHING_SAID, Handling
 from faultline.chat.run_messages import plan_message, run_message, step_message
@@ -28,7 +29,7 @@ from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident
 from streams.model.message import Button, Message
 from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
-from streams.model.thread import ROOT, Post, Thread
+from streams.model.thread import MEMBER, ROOT, Post, Thread
 
 MAX_LOG = 30
 """Lines of the timeline that a thread document keeps."""
@@ -59,6 +60,22 @@ class Slot:
     mark: str
     urgency: Urgency
     patience_s: float = 0.0
+
+
+class Subject(Protocol):
+    """Whose thread it is: an incident, or the summary of several."""
+
+    @property
+    def id(self) -> str:
+        """The id of its thread document."""
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster, which decides on the partition."""
+
+    @property
+    def incarnation(self) -> int:
+        """Part of the keys of its messages."""
 
 
 class Doing(StrEnum):
@@ -96,7 +113,7 @@ def wanted(
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
     root = root_message(incident, runs, repairs, handling, buttons)
     return (
-        Slot(ROOT, root, _root_mark(incident, runs, repairs, buttons), Urgency.ROOT),
+        Slot(ROOT, root, root_mark(incident, runs, repairs, buttons), Urgency.ROOT),
         *_evidence(incident),
         *(slot for run in runs for slot in _of_run(incident, run, posted)),
         *_log(log),
@@ -110,12 +127,13 @@ def next_task(
     *,
     debounce_s: float,
     paused: Mapping[Doing, datetime] | None = None,
+    parent: Thread | None = None,
 ) -> Task | None:
     """The most urgent task that is due, else the one due first, else None. `paused`: until when, by kind of work."""
     paused = paused or {}
     tasks = [
         Task(task.doing, task.slot, max(task.due_at, paused.get(task.doing, task.due_at)))
-        for task in tasks_of(thread, slots, now, debounce_s)
+        for task in tasks_of(thread, slots, now, debounce_s, parent)
     ]
     return first(tasks, now)
 
@@ -173,9 +191,20 @@ def weight(incident: Incident) -> tuple[bool, bool, int]:
     )
 
 
-def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
-    """All tasks of a thread, due now or later. A silence holds back what is neither a question nor a new state of the root."""
-    for task in _tasks_of(thread, slots, now, debounce_s):
+def home_of(thread: Thread, slot: str, parent: Thread | None) -> Thread | None:
+    """The thread whose root a message replies to: the incident's own, or that of its summary while it has none."""
+    in_summary = slot.startswith(MEMBER) or (bool(thread.parent) and thread.post(ROOT) is None)
+    return parent if in_summary else thread
+
+
+def tasks_of(
+    thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float, parent: Thread | None = None
+) -> Iterator[Task]:
+    """All tasks of a thread, due now or later. A silence holds back what is neither a question nor a new state of the root.
+
+    `parent` is the thread of its summary, where it has one.
+    """
+    for task in _tasks_of(thread, slots, now, debounce_s, parent):
         until = thread.silenced_until
         if until is None or until <= now or _breaks_silence(thread, task):
             yield task
@@ -188,12 +217,19 @@ def _breaks_silence(thread: Thread, task: Task) -> bool:
     if task.doing in (Doing.LOOK_UP, Doing.CHECK) or task.slot.urgency is Urgency.APPROVAL:
         return True
     post = thread.post(task.slot.name)
-    return task.slot.name == ROOT and (post is None or post.mark != task.slot.mark)
+    is_root = task.slot.name == ROOT or task.slot.name.startswith(MEMBER)
+    return is_root and (post is None or post.mark != task.slot.mark)
 
 
-def _tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
-    root = thread.post(ROOT)
+def _tasks_of(
+    thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float, parent: Thread | None
+) -> Iterator[Task]:
+    own_root = any(slot.name == ROOT for slot in slots)
     for slot in slots:
+        home = home_of(thread, slot.name, parent)
+        if home is parent and own_root and not slot.name.startswith(MEMBER):
+            home = thread  # its own root comes first, and is not there yet
+        root = home.post(ROOT) if home is not None else None
         if slot.name != ROOT and not (root and root.stands):
             continue
         post = thread.post(slot.name)
@@ -227,9 +263,10 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(
+def root_mark(
     incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair], buttons: Sequence[Button]
 ) -> str:
+    """What is edited in at once when it changes."""
     closed = [f"closed:{one.node}" for one in repairs] if incident.state.is_over else []
     # What can no longer be decided goes at once. Of what is over, only the state counts: see `still_updated`.
     offered = [button.action for button in buttons] if not incident.state.is_over else []

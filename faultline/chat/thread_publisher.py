@@ -7,6 +7,7 @@ kind of work is paused, longer each time.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
@@ -17,7 +18,18 @@ from aiokafka import TopicPartition
 from connectors.base import Connector
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
-from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, Task, Urgency, next_task, tasks_of, weight
+from faultline.chat.summaries import Summaries
+from faultline.chat.thread_plan import (
+    MAX_LOG,
+    Doing,
+    Slot,
+    Subject,
+    Task,
+    Urgency,
+    next_task,
+    tasks_of,
+    weight,
+)
 from faultline.chat.thread_sources import ThreadSources
 from streams.correlate.changes import MORE_EVIDENCE
 from streams.kafka.fenced_store import FencedStore, Outgoing
@@ -26,10 +38,10 @@ from streams.model.conversation import TimelineEntry, Verb
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import BadInput
 from streams.model.facts import JobFact, NodeFact
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
 from streams.model.message import plain
 from streams.model.run import Run
-from streams.model.thread import Thread
+from streams.model.thread import ROOT, Thread
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +64,17 @@ class _PendingTask:
     urgency: Urgency
     weight: tuple[bool, bool, int]
     due_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the thread of an incident or a summary holds and should hold. `parent` is the thread of the incident's summary."""
+
+    subject: Subject
+    thread: Thread
+    slots: tuple[Slot, ...]
+    weight: tuple[bool, bool, int]
+    parent: Thread | None = None
 
 
 def with_decision(thread: Thread, entry: TimelineEntry) -> Thread:
@@ -90,6 +113,12 @@ class ThreadPublisher:
         self._debounce_s = debounce_s
         self._clock = clock
         self._sources = ThreadSources(buttons=buttons)
+        self._channel = channel
+        self._summaries = Summaries()
+        self._roots: dict[str, tuple[int, str]] = {}
+        """Generation and message of the root of each summary, as its members know it."""
+        self._told: dict[str, tuple[IncidentState, bool]] = {}
+        """What the summary of a member shows of it."""
         self._backoff = PostBackoff(clock)
         self._poster = MessagePoster(
             store,
@@ -97,7 +126,7 @@ class ThreadPublisher:
             channel=channel,
             lease_s=lease_s,
             backoff=self._backoff,
-            on_commit=lambda incident: self._sources.changed.update({incident: None}),
+            on_commit=self._committed,
             clock=clock,
             at=at,
         )
@@ -156,8 +185,7 @@ class ThreadPublisher:
             await self._write_log()
             due = await self._next()
             if due is not None and due[1].due_at <= self._clock():
-                incident, task = due
-                await self._poster.do(incident, task)
+                await self._poster.do(*due)
                 continue
             ahead = [*self._wake.values(), *([due[1].due_at] if due is not None else [])]
             until = min(ahead, default=None)
@@ -199,44 +227,99 @@ class ThreadPublisher:
                 group=self._group,
             )
 
-    async def _next(self) -> tuple[Incident, Task] | None:
+    def _committed(self, name: str) -> None:
+        """A thread document was written: what it leads to is planned. Members follow when the root of their summary is new."""
+        self._sources.changed[name] = None
+        summary = self._summaries.by_id.get(name)
+        if summary is None:
+            return
+        thread = self._poster.thread(name, summary.cluster)
+        root = thread.post(ROOT)
+        stands = (thread.generation, root.ts if root is not None and root.stands else "")
+        if self._roots.get(name) != stands:
+            self._roots[name] = stands
+            self._sources.changed.update(summary.members)
+
+    async def _sum_up(self, names: Sequence[str], now: datetime) -> None:
+        """Find which of the changed incidents hang together, and store it before anything of them is posted."""
+        joined: dict[str, Thread] = {}
+        for name in names:
+            incident = self._sources.incidents.get(name)
+            if incident is None:
+                continue
+            thread = self._poster.thread(incident.id, incident.cluster)
+            if thread.parent:
+                self._summaries.remember(incident, thread.parent, thread.channel)
+                continue
+            told = thread.post(ROOT) is not None
+            for member, summary in self._summaries.join(incident, self._channel, told=told).items():
+                joined[member] = replace(self._poster.thread(member, incident.cluster), parent=summary)
+        while joined:
+            batch = [joined.pop(name) for name in list(joined)[:MAX_LINES]]
+            await self._store.commit(
+                [replace(one, revision=one.revision + 1, updated_at=now) for one in batch]
+            )
+            for one in batch:
+                self._sources.changed[one.incident] = None
+                self._sources.changed[one.parent] = None
+
+    async def _next(self) -> tuple[Subject, Task] | None:
         """The next task to do or to wait for, over all incidents whose thread is not up to date."""
         now = self._clock()
         await self._plan_changed(now)
         while (name := self._first(now)) is not None:
-            wanted = self._wanted(self._sources.incidents[name], now)
-            task = next_task(*wanted, now, debounce_s=self._debounce_s, paused=self._backoff.paused)
-            if task is not None and (task.due_at <= now or self._chosen_due_at(name, now) > now):
-                return self._sources.incidents[name], task
+            wanted = self._wanted(name, now)
+            task = wanted and next_task(
+                wanted.thread,
+                wanted.slots,
+                now,
+                debounce_s=self._debounce_s,
+                paused=self._backoff.paused,
+                parent=wanted.parent,
+            )
+            if wanted and task and (task.due_at <= now or self._chosen_due_at(name, now) > now):
+                return wanted.subject, task
             # Planned some time ago: the task is no longer needed, or not due yet.
             self._plan(name, now)
         return None
 
     async def _plan_changed(self, now: datetime) -> None:
-        """Plan the tasks of every changed incident, a few at a time."""
-        count = 0
+        """Plan the tasks of every changed incident, a few at a time; what arrives meanwhile too, before anything is posted."""
         changed = self._sources.changed
         changed.update(dict.fromkeys(name for name, at in self._wake.items() if at <= now))
         while changed:
-            name = next(iter(changed))
-            del changed[name]
-            self._plan(name, now)
-            count += 1
-            if count % AT_A_TIME == 0:
-                await asyncio.sleep(0)
+            batch = list(changed)[:AT_A_TIME]
+            await self._sum_up(batch, now)
+            for name in batch:
+                changed.pop(name, None)
+                self._plan(name, now)
+            await asyncio.sleep(0)
 
     def _plan(self, name: str, now: datetime) -> None:
-        incident = self._sources.incidents.get(name)
-        found = self._tasks_of(incident, now) if incident is not None else ()
         self._wake.pop(name, None)
-        if incident is not None:
-            thread = self._poster.thread(incident.id, incident.cluster)
-            if (at := self._sources.changes_at(incident, thread, now)) is not None:
-                self._wake[name] = at
+        wanted = self._wanted(name, now)
+        if wanted is None:
+            self._pending.pop(name, None)
+            return
+        tasks = tasks_of(wanted.thread, wanted.slots, now, self._debounce_s, wanted.parent)
+        found = tuple(
+            _PendingTask(t.doing, t.slot.name, t.slot.urgency, wanted.weight, t.due_at) for t in tasks
+        )
         if found:
             self._pending[name] = found
         else:
             self._pending.pop(name, None)
+        if (incident := self._sources.incidents.get(name)) is not None:
+            self._look_again(incident, wanted.thread, now)
+
+    def _look_again(self, incident: Incident, thread: Thread, now: datetime) -> None:
+        """Plan an incident again when it changes by itself, and its summary when that shows it differently now."""
+        if (at := self._sources.changes_at(incident, thread, now)) is not None:
+            self._wake[incident.id] = at
+        shown = (incident.state, thread.post(ROOT) is not None)
+        if thread.parent and self._told.get(incident.id) != shown:
+            self._told[incident.id] = shown
+            self._sources.changed[thread.parent] = None
 
     def _first(self, now: datetime) -> str | None:
         """The incident with the most urgent task that is due, else the one whose task is due first."""
@@ -261,12 +344,23 @@ class ThreadPublisher:
         """When the first task of an incident is due."""
         return min((self._due_at(task) for task in self._pending.get(name, ())), default=now)
 
-    def _tasks_of(self, incident: Incident, now: datetime) -> tuple[_PendingTask, ...]:
-        importance = weight(incident)
-        tasks = tasks_of(*self._wanted(incident, now), now, self._debounce_s)
-        return tuple(_PendingTask(t.doing, t.slot.name, t.slot.urgency, importance, t.due_at) for t in tasks)
-
-    def _wanted(self, incident: Incident, now: datetime) -> tuple[Thread, tuple[Slot, ...]]:
-        """The thread of an incident as it is, and the messages it should hold."""
+    def _wanted(self, name: str, now: datetime) -> _Wanted | None:
+        """The thread of an incident or a summary as it is, and the messages it should hold. None where neither is known."""
+        if (summary := self._summaries.by_id.get(name)) is not None:
+            thread = self._poster.thread(name, summary.cluster)
+            members = [
+                self._sources.incidents[one] for one in summary.members if one in self._sources.incidents
+            ]
+            own = {one.id: self._poster.thread(one.id, one.cluster).post(ROOT) is not None for one in members}
+            slots = self._sources.summary_slots(summary, thread, now, own)
+            return (
+                _Wanted(summary, thread, slots, min(map(weight, members), default=(True, True, 0)))
+                if members
+                else None
+            )
+        if (incident := self._sources.incidents.get(name)) is None:
+            return None
         thread = self._poster.thread(incident.id, incident.cluster)
-        return thread, self._sources.slots_of(incident, thread, now)
+        parent = self._poster.thread(thread.parent, incident.cluster) if thread.parent else None
+        slots = self._sources.slots_of(incident, thread, now, parent)
+        return _Wanted(incident, thread, slots, weight(incident), parent)

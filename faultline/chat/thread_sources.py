@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from faultline.chat.root_buttons import Handling, next_change, root_buttons
-from faultline.chat.thread_plan import Slot, has_acted, is_worth_a_thread, still_updated, wanted
+from faultline.chat.summaries import Summary
+from faultline.chat.summary_messages import (
+    asks_a_person,
+    member_message,
+    moved_message,
+    summary_mark,
+    summary_message,
+)
+from faultline.chat.thread_plan import (
+    Slot,
+    Urgency,
+    has_acted,
+    is_worth_a_thread,
+    root_mark,
+    still_updated,
+    wanted,
+)
 from runbooks.engine.containment import pending_repairs
 from streams.model.facts import JobFact, NodeFact
 from streams.model.incident import Incident
 from streams.model.run import Run
-from streams.model.thread import ROOT, Thread
+from streams.model.thread import MEMBER, ROOT, Thread
 
 
 class ThreadSources:
@@ -87,17 +104,20 @@ class ThreadSources:
 
     def changes_at(self, incident: Incident, thread: Thread, now: datetime) -> datetime | None:
         """When the thread of an incident changes although nothing is reported."""
-        if incident.state.is_over or thread.post(ROOT) is None:
+        if incident.state.is_over or not thread.posts:
             return None
         return next_change(self._runs_of(incident), self.handling_of(incident, thread), now)
 
     def _runs_of(self, incident: Incident) -> list[Run]:
         return list(self._runs.get(incident.id, {}).values())
 
-    def slots_of(self, incident: Incident, thread: Thread, now: datetime) -> tuple[Slot, ...]:
-        """The messages that the thread of an incident should hold; empty when it needs no thread."""
+    def slots_of(
+        self, incident: Incident, thread: Thread, now: datetime, parent: Thread | None = None
+    ) -> tuple[Slot, ...]:
+        """The messages that an incident should have in the chat, if any. `parent` is the thread of its summary."""
         runs = self._runs_of(incident)
-        if thread.post(ROOT) is None and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
+        begun = thread.post(ROOT) is not None or any(post.slot.startswith(MEMBER) for post in thread.posts)
+        if not begun and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
             return ()
         # What was sent and not answered may be there too: its question must lose its buttons, and its run goes on by steps.
         posted = frozenset(post.slot for post in thread.posts if post.may_stand)
@@ -105,8 +125,32 @@ class ThreadSources:
         repairs = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
         handling = self.handling_of(incident, thread)
         buttons = root_buttons(incident, runs, handling, now) if self._buttons else ()
-        slots = wanted(incident, runs, thread.log, posted, repairs, handling, buttons)
+        told_alone = thread.post(ROOT) is not None or asks_a_person(runs)
+        slots: tuple[Slot, ...] = ()
+        if parent is None or told_alone:
+            slots = wanted(incident, runs, thread.log, posted, repairs, handling, buttons)
+        if parent is not None:
+            name = f"{MEMBER}{parent.incident}/{parent.generation}"
+            if not told_alone:
+                message = member_message(incident, runs, repairs, handling, buttons)
+                slots = (Slot(name, message, root_mark(incident, runs, repairs, buttons), Urgency.ROOT),)
+            elif name in posted:
+                moved = Slot(name, moved_message(incident), f"moved {incident.state}", Urgency.STEP)
+                slots = (*slots, moved)
         return slots if is_worth_a_thread(incident, now) else still_updated(thread, slots)
+
+    def summary_slots(
+        self, summary: Summary, thread: Thread, now: datetime, own: Mapping[str, bool]
+    ) -> tuple[Slot, ...]:
+        """The message that a summary's thread begins with. `own`: members that have a thread of their own."""
+        incidents = [self.incidents[name] for name in summary.members if name in self.incidents]
+        recent = [one for one in incidents if is_worth_a_thread(one, now)]
+        untold = thread.post(ROOT) is None
+        if not incidents or (untold and all(one.state.is_over for one in incidents)):
+            return ()
+        message = summary_message(summary, incidents, own)
+        slot = Slot(ROOT, message, summary_mark(incidents), Urgency.ROOT, patience_s=5.0)
+        return (slot,) if recent else still_updated(thread, (slot,))
 
 
 def is_alive(fact: JobFact | None) -> bool:

@@ -15,12 +15,14 @@ from streams.model.run import EffectRecord, EffectState
 
 ROOT = "root"
 """The slot of the message in the channel that the others reply to."""
+MEMBER = "member/"
+"""How the slot begins of the one reply that an incident has in the thread of its summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
     """One message of the thread. `slot` says which: `root`, `evidence`, `run/<run>`, `approval/<run>/<step>`, `log`; in threads
-    of older versions `step/<run>/<step>`.
+    of older versions `step/<run>/<step>`; in the thread of a summary `member/<summary>/<generation>`.
 
     `create` is the record of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the message
     is known to show, empty while the outcome of an edit is unknown; `mark` is the state it was shown with: a new state is
@@ -58,7 +60,10 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The value of the `threads` topic: everything the chat process needs to continue. `generation` counts lost roots."""
+    """The value of the `threads` topic: everything the chat process needs to continue. `generation` counts lost roots.
+
+    `incident` is an incident's id, or that of a summary of several incidents.
+    """
 
     incident: str
     cluster: str
@@ -76,6 +81,8 @@ class Thread:
     """Who acknowledged the incident last; empty while nobody has."""
     silenced_until: datetime | None = None
     """Until when only decisions and the incident's state are told."""
+    parent: str = ""
+    """The summary whose thread this incident is told in; it keeps its membership when it gets a thread of its own."""
     schema: int = 1
 
     def post(self, slot: str) -> Post | None:
