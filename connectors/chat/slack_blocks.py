@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from connectors.chat.slack_plan import plan_block, plan_lines
-from connectors.chat.slack_text import date_token, escape, mrkdwn
+from connectors.chat.slack_text import date_token, escape, mrkdwn, notice_text
 from streams.model.digest import digest
 from streams.model.message import (
     Block,
@@ -23,6 +23,7 @@ from streams.model.message import (
     Facts,
     Heading,
     Message,
+    Notice,
     Paragraph,
     Steps,
     Table,
@@ -40,6 +41,7 @@ MAX_FIELD = 1900
 MAX_FIELDS = 10
 MAX_HEADLINE = 600
 MAX_TEXT = 600
+MAX_NOTICE = 1200
 MAX_ACTIONS = 25
 MAX_LABEL = 75
 MAX_VALUE = 2000
@@ -66,6 +68,11 @@ def render(message: Message, *, answers: bool = False, rich: bool = True) -> dic
     headline = head[0].text if head else message.summary
     body = [b for b in message.blocks[len(head) :] if answers or not isinstance(b, Buttons)]
     top = [_section(f"*{mrkdwn(headline.replace(chr(10), ' '), MAX_HEADLINE)}*")]
+    text = mrkdwn(message.summary, MAX_TEXT)
+    if body and isinstance(body[0], Notice):
+        # A mention in an attachment calls nobody, and the text is what a phone shows.
+        text = notice_text(body[0], MAX_NOTICE)
+        top, body = [_section(text)], body[1:]
     room = MAX_TOTAL - MAX_HEADLINE - MAX_TEXT
     if rich and (plans := [block for block in body if isinstance(block, Steps)]):
         # One plan to a message: a second one is shown as text.
@@ -75,7 +82,7 @@ def render(message: Message, *, answers: bool = False, rich: bool = True) -> dic
     below = _within_caps(body, room)
     _name_blocks([*top, *below])
     return {
-        "text": mrkdwn(message.summary, MAX_TEXT),
+        "text": text,
         "blocks": top,
         "attachments": [{"color": COLOURS[message.tone], "blocks": below}] if below else [],
     }
@@ -125,6 +132,8 @@ def _rendered(block: Block) -> Iterator[SlackBlock]:
             yield _section(_fenced(table_text(block)))
         case Steps():
             yield from map(_section, plan_lines(block, MAX_SECTION))
+        case Notice():
+            yield _section(notice_text(block, MAX_NOTICE))
         case Code():
             if block.text:
                 yield _section(_fenced(block.text))

@@ -17,6 +17,7 @@ from streams.model.message import (
     Facts,
     Heading,
     Message,
+    Notice,
     Paragraph,
     Steps,
     Table,
@@ -65,7 +66,7 @@ def _node(block: Block) -> Node | None:
     match block:
         case Heading():
             return {"type": "heading", "attrs": {"level": 3}, "content": _text(plain(block.text, 255))}
-        case Paragraph():
+        case Paragraph() | Notice():
             return _paragraph(block.text)
         case Facts():
             rows = [(fact.label, rfc3339(fact.at) if fact.at else fact.text) for fact in block.facts]

@@ -16,6 +16,7 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
+from faultline.chat.job_owners import JobOwners
 from faultline.chat.thread_publisher import ThreadPublisher
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
@@ -50,6 +51,7 @@ class Chat:
         lease_s: float,
         debounce_s: float = 1.0,
         buttons: bool = False,
+        owners: JobOwners | None = None,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
@@ -63,6 +65,7 @@ class Chat:
             debounce_s=debounce_s,
             lease_s=lease_s,
             buttons=buttons,
+            owners=owners,
             clock=clock,
             at=at,
         )

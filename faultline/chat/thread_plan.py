@@ -46,6 +46,7 @@ class Urgency(StrEnum):
 
     APPROVAL = "0-approval"
     ROOT = "1-root"
+    OWNER = "1-to-the-owner"
     STEP = "2-step"
     EVIDENCE = "3-evidence"
     LOG = "4-log"

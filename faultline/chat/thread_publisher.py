@@ -16,6 +16,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from connectors.base import Connector
+from faultline.chat.job_owners import JobOwners
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.summaries import Summaries
@@ -104,6 +105,7 @@ class ThreadPublisher:
         debounce_s: float,
         lease_s: float,
         buttons: bool = False,
+        owners: JobOwners | None = None,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
     ) -> None:
@@ -112,7 +114,7 @@ class ThreadPublisher:
         self._group = group
         self._debounce_s = debounce_s
         self._clock = clock
-        self._sources = ThreadSources(buttons=buttons)
+        self._sources = ThreadSources(buttons=buttons, owners=owners)
         self._channel = channel
         self._summaries = Summaries()
         self._roots: dict[str, tuple[int, str]] = {}
@@ -362,5 +364,7 @@ class ThreadPublisher:
             return None
         thread = self._poster.thread(incident.id, incident.cluster)
         parent = self._poster.thread(thread.parent, incident.cluster) if thread.parent else None
-        slots = self._sources.slots_of(incident, thread, now, parent)
+        summary = self._summaries.by_id.get(thread.parent)
+        siblings = summary.members if summary is not None else ()
+        slots = self._sources.slots_of(incident, thread, now, parent, siblings)
         return _Wanted(incident, thread, slots, weight(incident), parent)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from faultline.chat.job_owners import JobOwners
+from faultline.chat.owner_messages import owner_messages
 from faultline.chat.root_buttons import Handling, next_change, root_buttons
 from faultline.chat.summaries import Summary
 from faultline.chat.summary_messages import (
@@ -26,8 +28,10 @@ from faultline.chat.thread_plan import (
     wanted,
 )
 from runbooks.engine.containment import pending_repairs
+from streams.model.entity import JobRef
 from streams.model.facts import JobFact, NodeFact
 from streams.model.incident import Incident
+from streams.model.message import Buttons
 from streams.model.run import Run
 from streams.model.thread import MEMBER, ROOT, Thread
 
@@ -35,9 +39,10 @@ from streams.model.thread import MEMBER, ROOT, Thread
 class ThreadSources:
     """The latest incidents, runs and nodes of one partition. `changed` holds the incidents to be planned again."""
 
-    def __init__(self, *, buttons: bool = False) -> None:
-        """`buttons`: whether anybody takes in presses."""
+    def __init__(self, *, buttons: bool = False, owners: JobOwners | None = None) -> None:
+        """`buttons`: whether anybody takes in presses. `owners`: whom to tell about jobs; without them nobody is told."""
         self._buttons = buttons
+        self._owners = owners
         self.incidents: dict[str, Incident] = {}
         self.changed: dict[str, None] = {}
         """Ids in the order of their first change: a dict, because a set has no order."""
@@ -112,9 +117,15 @@ class ThreadSources:
         return list(self._runs.get(incident.id, {}).values())
 
     def slots_of(
-        self, incident: Incident, thread: Thread, now: datetime, parent: Thread | None = None
+        self,
+        incident: Incident,
+        thread: Thread,
+        now: datetime,
+        parent: Thread | None = None,
+        siblings: Collection[str] = (),
     ) -> tuple[Slot, ...]:
-        """The messages that an incident should have in the chat, if any. `parent` is the thread of its summary."""
+        """The messages that an incident should have in the chat, if any. `parent` is the thread of its summary, `siblings` are
+        the incidents that it shares that with."""
         runs = self._runs_of(incident)
         begun = thread.post(ROOT) is not None or any(post.slot.startswith(MEMBER) for post in thread.posts)
         if not begun and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
@@ -137,7 +148,34 @@ class ThreadSources:
             elif name in posted:
                 moved = Slot(name, moved_message(incident), f"moved {incident.state}", Urgency.STEP)
                 slots = (*slots, moved)
+        slots = (*slots, *self._for_owners(incident, runs, posted, siblings, now))
         return slots if is_worth_a_thread(incident, now) else still_updated(thread, slots)
+
+    def _for_owners(
+        self,
+        incident: Incident,
+        runs: list[Run],
+        posted: frozenset[str],
+        siblings: Collection[str],
+        now: datetime,
+    ) -> Iterator[Slot]:
+        if self._owners is None:
+            return
+        jobs = self._jobs.get(incident.cluster, {})
+        mine = tuple(job for job in incident.jobs if self._speaks_for(incident, job, siblings))
+        ordered = sorted(runs, key=lambda run: (run.created_at, run.id))
+        for one in owner_messages(
+            incident, mine, ordered, jobs, self._owners, posted, now, buttons=self._buttons
+        ):
+            # Its state is its slot; what else it says may wait for the next change, but a button goes at once.
+            mark = "offered" if any(isinstance(block, Buttons) for block in one.message.blocks) else "told"
+            yield Slot(one.slot, one.message, mark, Urgency.OWNER, patience_s=30.0)
+
+    def _speaks_for(self, incident: Incident, job: JobRef, siblings: Collection[str]) -> bool:
+        """Whether it is this one of a summary's incidents that tells a job's owner: the first open one that affects the job."""
+        about = (self.incidents[name] for name in self._about[incident.cluster, job.key] if name in siblings)
+        first = min(about, key=lambda one: (one.state.is_over, one.opened_at, one.id), default=incident)
+        return first.id == incident.id
 
     def summary_slots(
         self, summary: Summary, thread: Thread, now: datetime, own: Mapping[str, bool]

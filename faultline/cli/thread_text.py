@@ -16,6 +16,7 @@ from streams.model.message import (
     Facts,
     Heading,
     Message,
+    Notice,
     Paragraph,
     Step,
     Steps,
@@ -60,7 +61,7 @@ def message_lines(message: Message) -> list[str]:
 
 def _lines(block: Block) -> Iterator[str]:
     match block:
-        case Heading() | Paragraph():
+        case Heading() | Paragraph() | Notice():
             yield plain(block.text, MAX_TEXT)
         case Facts():
             yield "  ·  ".join(f"{fact.label}: {_value(fact)}" for fact in block.facts)

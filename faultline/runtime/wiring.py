@@ -129,6 +129,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 
 async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.chat.slack import Slack
+    from faultline.chat.job_owners import JobOwners
     from faultline.chat.process import Chat
 
     if settings.slack.token is None:
@@ -142,6 +143,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             channel=settings.slack.channel,
             debounce_s=settings.slack.debounce_s,
             buttons=settings.slack.buttons,
+            owners=JobOwners.load(settings.slack.owners_file) if settings.slack.tell_owners else None,
             lease_s=settings.responder.lease_s,
             pulse=pulse,
             at=at,

@@ -72,6 +72,12 @@ class SlackSettings(Section):
     buttons: bool = Field(
         False, description="offer decisions as buttons; the gateway has to be set up to take presses"
     )
+    tell_owners: bool = Field(
+        False, description="tell the owner of a job in its thread when it is stopped, moved, or needs them"
+    )
+    owners_file: Path | None = Field(
+        None, description="YAML list of rows: owner, namespace or job (patterns), and slack (U… or S…)"
+    )
     blocks: Literal["rich", "classic"] = Field(
         "rich",
         description="how a run is shown: rich as a plan with a mark per step, classic as text, for clients without plans",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -117,6 +117,30 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment within a sentence."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for somebody in particular. `who` are their ids in the chat system; a sink without them shows the sentence."""
+
+    who: tuple[str, ...]
+    parts: tuple[str | Moment, ...]
+    type: Literal["notice"] = "notice"
+
+    @property
+    def text(self) -> str:
+        """The sentence with its moments in UTC."""
+        return "".join(
+            part if isinstance(part, str) else part.at.astimezone(UTC).strftime("%H:%M UTC")
+            for part in self.parts
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Button:
     """A decision offered. `action` is a `Verb`; `value` is opaque to people, holds ids and digests, never a secret."""
 
@@ -135,7 +159,7 @@ class Buttons:
 
 
 Block = Annotated[
-    Heading | Paragraph | Facts | Table | Steps | Code | Buttons,
+    Heading | Paragraph | Facts | Table | Steps | Code | Notice | Buttons,
     Field(discriminator="type"),
 ]
 
