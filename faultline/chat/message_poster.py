@@ -44,14 +44,15 @@ class _Owner:
 
 
 class MessagePoster:
-    """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident."""
+    """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident, `channel_of`
+    tells the channel in which a thread begins."""
 
     def __init__(
         self,
         store: FencedStore[Thread],
         connector: Connector,
         *,
-        channel: str,
+        channel_of: Callable[[str], str],
         lease_s: float,
         backoff: PostBackoff,
         on_commit: Callable[[str], None],
@@ -60,7 +61,7 @@ class MessagePoster:
     ) -> None:
         self._store = store
         self._connector = connector
-        self._channel = channel
+        self._channel_of = channel_of
         self._lease_s = lease_s
         self._backoff = backoff
         self._on_commit = on_commit
@@ -81,10 +82,16 @@ class MessagePoster:
                 await self._check(subject, thread, task.slot)
 
     def thread(self, incident: str, cluster: str) -> Thread:
-        """The thread document of an incident, or a new one."""
+        """The thread document of an incident, or a new one. Until anything of it is posted, its channel is the one it would
+        begin in now."""
+        known = self._store.documents.get(incident)
+        if known is not None and (known.posts or known.parent or known.generation > 1):
+            return known
+        channel = self._channel_of(incident)
+        if known is not None:
+            return known if known.channel == channel else replace(known, channel=channel)
         now = self._clock()
-        new = Thread(incident, cluster, self._channel, created_at=now, updated_at=now, revision=0)
-        return self._store.documents.get(incident) or new
+        return Thread(incident, cluster, channel, created_at=now, updated_at=now, revision=0)
 
     async def _create(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         action = "open_thread" if slot.name == ROOT else "reply"

@@ -17,7 +17,9 @@ from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
 from faultline.chat.job_owners import JobOwners
+from faultline.chat.routes import Routes
 from faultline.chat.thread_publisher import ThreadPublisher
+from streams.config.connector_settings import SlackRoute
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import DocumentType, Outgoing
@@ -52,6 +54,7 @@ class Chat:
         debounce_s: float = 1.0,
         buttons: bool = False,
         owners: JobOwners | None = None,
+        routes: Sequence[SlackRoute] = (),
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
@@ -60,7 +63,7 @@ class Chat:
         self._new_publisher = partial(
             ThreadPublisher,
             connector=connector,
-            channel=channel,
+            routes=Routes(channel, routes),
             group=PROCESS,
             debounce_s=debounce_s,
             lease_s=lease_s,

@@ -35,6 +35,7 @@ class Summary:
 
     id: str
     cluster: str
+    channel: str
     part: str = ""
     """The shared part at their roots; empty where only the time is shared."""
     first_at: datetime | None = None
@@ -139,7 +140,7 @@ class Summaries:
 
     def _summary(self, name: str, place: Place) -> Summary:
         if name not in self.by_id:
-            self.by_id[name] = Summary(name, place[0])
+            self.by_id[name] = Summary(name, *place)
             self._latest[place] = [*self._latest[place][-9:], self.by_id[name]]
         return self.by_id[name]
 

@@ -19,6 +19,7 @@ from connectors.base import Connector
 from faultline.chat.job_owners import JobOwners
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
+from faultline.chat.routes import Routes
 from faultline.chat.summaries import Summaries
 from faultline.chat.thread_plan import (
     MAX_LOG,
@@ -99,7 +100,7 @@ class ThreadPublisher:
         store: FencedStore[Thread],
         connector: Connector,
         *,
-        channel: str,
+        routes: Routes,
         timeline: TopicPartition,
         group: str,
         debounce_s: float,
@@ -115,7 +116,7 @@ class ThreadPublisher:
         self._debounce_s = debounce_s
         self._clock = clock
         self._sources = ThreadSources(buttons=buttons, owners=owners)
-        self._channel = channel
+        self._routes = routes
         self._summaries = Summaries()
         self._roots: dict[str, tuple[int, str]] = {}
         """Generation and message of the root of each summary, as its members know it."""
@@ -125,7 +126,7 @@ class ThreadPublisher:
         self._poster = MessagePoster(
             store,
             connector,
-            channel=channel,
+            channel_of=self._channel_of,
             lease_s=lease_s,
             backoff=self._backoff,
             on_commit=self._committed,
@@ -229,6 +230,13 @@ class ThreadPublisher:
                 group=self._group,
             )
 
+    def _channel_of(self, name: str) -> str:
+        """The channel in which a thread begins."""
+        if (summary := self._summaries.by_id.get(name)) is not None:
+            return summary.channel
+        incident = self._sources.incidents.get(name)
+        return self._routes.default if incident is None else self._routes.channel_of(incident, self._clock())
+
     def _committed(self, name: str) -> None:
         """A thread document was written: what it leads to is planned. Members follow when the root of their summary is new."""
         self._sources.changed[name] = None
@@ -254,8 +262,9 @@ class ThreadPublisher:
                 self._summaries.remember(incident, thread.parent, thread.channel)
                 continue
             told = thread.post(ROOT) is not None
-            for member, summary in self._summaries.join(incident, self._channel, told=told).items():
-                joined[member] = replace(self._poster.thread(member, incident.cluster), parent=summary)
+            for member, summary in self._summaries.join(incident, thread.channel, told=told).items():
+                begun = self._poster.thread(member, incident.cluster)
+                joined[member] = replace(begun, parent=summary, channel=thread.channel)
         while joined:
             batch = [joined.pop(name) for name in list(joined)[:MAX_LINES]]
             await self._store.commit(

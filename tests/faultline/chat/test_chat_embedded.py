@@ -36,14 +36,21 @@ async def chatting(
 ) -> AsyncIterator[None]:
     connector = slack(server.base_url, posts_per_s=1000, calls_per_minute=60_000)
     chat = Chat(settings, connector, channel=CHANNEL, debounce_s=0.05, lease_s=30, pulse=pulse, at=at)
-    running = asyncio.create_task(chat.run())
+    async with running(chat):
+        yield
+    await connector.close()
+
+
+@asynccontextmanager
+async def running(chat: Chat) -> AsyncIterator[None]:
+    """The process, until the block ends."""
+    task = asyncio.create_task(chat.run())
     try:
         yield
     finally:
-        running.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await running
-        await connector.close()
+            await task
 
 
 async def seen(condition: Callable[[], object], what: str) -> None:
