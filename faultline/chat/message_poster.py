@@ -13,7 +13,19 @@ from datetime import timedelta
 
 import structlog
 
-from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
+from connectors.base import (
+    Absent,
+    AlreadyDone,
+    Blocked,
+    Connector,
+    Done,
+    Effect,
+    Outcome,
+    Refused,
+    Retry,
+    Unknown,
+)
+from faultline.chat.channel_health import EVERY_CHANNEL, ChannelHealth
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Subject, Task, home_of
 from streams.kafka.fenced_store import FencedStore
@@ -28,6 +40,8 @@ from streams.model.thread import ROOT, Post, Thread, post_key
 
 log = structlog.get_logger(__name__)
 
+READING = "reading"
+"""What blocks a call where the app may post and not read: nothing else waits for it."""
 MAX_GENERATIONS = 3
 """How often a deleted root message is posted again before it stays deleted."""
 CLOCK_SKEW = timedelta(minutes=5)
@@ -55,6 +69,7 @@ class MessagePoster:
         channel_of: Callable[[str], str],
         lease_s: float,
         backoff: PostBackoff,
+        health: ChannelHealth,
         on_commit: Callable[[str], None],
         clock: Clock = utc_now,
         at: CrashHook = ignore,
@@ -64,6 +79,7 @@ class MessagePoster:
         self._channel_of = channel_of
         self._lease_s = lease_s
         self._backoff = backoff
+        self._health = health
         self._on_commit = on_commit
         self._clock = clock
         self._at = at
@@ -106,18 +122,20 @@ class MessagePoster:
             intended_at=self._clock(),
             lease_until=lease.until,
             attempts=old.create.attempts + 1 if old else 1,
+            failures=old.create.failures if old else 0,
         )
         post = replace(old, create=intent, due_at=None) if old else Post(slot.name, intent)
         thread = await self._commit(thread.with_post(post))
         self._at(f"{action}:after_intent")
         effect = _create_effect(thread, post, slot)
-        if intent.attempts == 1:
-            # The fenced store has no earlier attempt, so no copy can exist and the connector need not search for one.
+        if intent.failures == intent.attempts - 1:
+            # Of all earlier attempts it is known that they failed: no copy can exist, and the connector need not search for one.
             effect = replace(effect, params={**effect.params, "fresh": True})
         outcome = await self._apply(effect, lease)
         self._at(f"{action}:after_call")
         if outcome is None:
             return
+        self._judge(thread, outcome)
         await self._commit(thread.with_post(self._created(post, slot, outcome)))
         self._at(f"{action}:after_commit")
         home = self._home(thread, slot)
@@ -153,14 +171,16 @@ class MessagePoster:
                 return replace(post, create=replace(intent, state=EffectState.UNKNOWN), due_at=until)
             case Retry():
                 until = self._backoff.pause(Doing.CREATE, outcome.after_s)
-                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
-                return replace(post, create=refused, due_at=until)
+                return replace(post, create=_failed(intent, outcome.reason), due_at=until)
+            case Blocked():
+                # Where the channel is broken, all that belongs there waits for it; else this message alone waits.
+                failed = replace(post, create=_failed(intent, outcome.reason))
+                return self._backoff.parked(failed) if outcome.by == READING else failed
             case Refused():
                 log.error(
                     "chat system rejected the message", slot=slot.name, key=intent.key, reason=outcome.reason
                 )
-                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
-                return self._backoff.parked(replace(post, create=refused))
+                return self._backoff.parked(replace(post, create=_failed(intent, outcome.reason)))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to {intent.action}")
 
@@ -178,7 +198,7 @@ class MessagePoster:
                 until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
                 unknown = replace(post.create, state=EffectState.UNKNOWN)
                 await self._commit(thread.with_post(replace(post, create=unknown, due_at=until)))
-            case Refused():
+            case Refused() | Blocked():
                 log.error("chat system rejected the message lookup", slot=slot.name, reason=outcome.reason)
                 unknown = replace(post.create, state=EffectState.UNKNOWN, reason=outcome.reason)
                 await self._commit(thread.with_post(self._backoff.parked(replace(post, create=unknown))))
@@ -190,8 +210,9 @@ class MessagePoster:
         post = replace(_known(thread, slot), shown="", due_at=None)
         thread = await self._commit(thread.with_post(post))
         outcome = await self._apply(_edit_effect(thread, post, slot), lease)
+        self._judge(thread, outcome)
         match outcome:
-            case None:
+            case None | Blocked():
                 return
             case Done() | AlreadyDone():
                 self._backoff.succeeded(Doing.EDIT)
@@ -230,6 +251,15 @@ class MessagePoster:
                 log.warning("duplicate-message check failed", **about)
                 post = replace(post, check_at=None)
         await self._commit(thread.with_post(post))
+
+    def _judge(self, thread: Thread, outcome: Outcome | None) -> None:
+        """What a post or an edit says of its channel. Reading is left out: an app may post where it may not read."""
+        match outcome:
+            case Done() | AlreadyDone():
+                self._health.worked(thread.channel, self._clock())
+            case Blocked() if outcome.by != READING:
+                channel = EVERY_CHANNEL if outcome.by == "token" else thread.channel
+                self._health.failed(channel, outcome.reason, self._clock())
 
     async def _is_deleted(self, subject: Subject, slot: Slot) -> bool:
         """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
@@ -275,6 +305,11 @@ class MessagePoster:
 
     def _lease(self) -> Lease:
         return Lease.begin(self._lease_s, clock=self._clock)
+
+
+def _failed(intent: EffectRecord, reason: str) -> EffectRecord:
+    """The record of a call that certainly had no effect."""
+    return replace(intent, state=EffectState.REFUSED, reason=reason, failures=intent.failures + 1)
 
 
 def _known(thread: Thread, slot: Slot) -> Post:

@@ -7,7 +7,7 @@ kind of work is paused, longer each time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NoReturn
@@ -16,6 +16,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from connectors.base import Connector
+from faultline.chat.channel_health import EVERY_CHANNEL, ChannelHealth
 from faultline.chat.job_owners import JobOwners
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
@@ -33,6 +34,14 @@ from faultline.chat.thread_plan import (
     weight,
 )
 from faultline.chat.thread_sources import ThreadSources
+from faultline.chat.trouble_notice import (
+    PREFIX,
+    Trouble,
+    broken_again,
+    broken_before,
+    notice_slots,
+    trouble_id,
+)
 from streams.correlate.changes import MORE_EVIDENCE
 from streams.kafka.fenced_store import FencedStore, Outgoing
 from streams.model.clock import Clock, parse_rfc3339, utc_now
@@ -51,6 +60,8 @@ LOG_TEXT = 300
 """Characters of a timeline entry that a thread document keeps."""
 ACTOR_TEXT = 100
 """Characters of a person's name that a thread document keeps."""
+_FIRST = (False, False, -1_000_000)
+"""The weight of what comes before all incidents."""
 AT_A_TIME = 50
 """Threads planned before other tasks of the event loop get to run."""
 MAX_LINES = 500
@@ -66,6 +77,7 @@ class _PendingTask:
     urgency: Urgency
     weight: tuple[bool, bool, int]
     due_at: datetime
+    channel: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +135,15 @@ class ThreadPublisher:
         self._told: dict[str, tuple[IncidentState, bool]] = {}
         """What the summary of a member shows of it."""
         self._backoff = PostBackoff(clock)
+        self._health = ChannelHealth()
+        self._troubles: dict[str, Trouble] = {}
         self._poster = MessagePoster(
             store,
             connector,
             channel_of=self._channel_of,
             lease_s=lease_s,
             backoff=self._backoff,
+            health=self._health,
             on_commit=self._committed,
             clock=clock,
             at=at,
@@ -184,11 +199,17 @@ class ThreadPublisher:
             Fenced: another owner has the partition.
             Unreachable: a commit's outcome is unknown; the partition has to be read again.
         """
+        for name in [name for name in self._store.documents if name.startswith(PREFIX)]:
+            if (trouble := broken_before(self._poster.thread(name, ""))) is not None:
+                self._troubles[name] = trouble
+                self._health.assume(trouble.channel, self._clock())
         while True:
             await self._write_log()
             due = await self._next()
             if due is not None and due[1].due_at <= self._clock():
+                before = set(self._health.broken)
                 await self._poster.do(*due)
+                await self._channels_changed(due[0].cluster, before)
                 continue
             ahead = [*self._wake.values(), *([due[1].due_at] if due is not None else [])]
             until = min(ahead, default=None)
@@ -229,6 +250,17 @@ class ThreadPublisher:
                 offsets={self._timeline: read_to},
                 group=self._group,
             )
+
+    async def _channels_changed(self, cluster: str, before: set[str]) -> None:
+        """A channel broke or works again: the default channel is told, once, unless it is the one."""
+        for channel in sorted((before ^ set(self._health.broken)) - {EVERY_CHANNEL, self._routes.default}):
+            trouble = Trouble(trouble_id(channel, self._timeline.partition), cluster, channel)
+            self._troubles[trouble.id] = trouble
+            self._sources.changed[trouble.id] = None
+            thread = self._poster.thread(trouble.id, cluster)
+            anew = broken_again(thread)
+            if channel in self._health.broken and anew is not thread:
+                await self._store.commit([replace(anew, revision=anew.revision + 1)])
 
     def _channel_of(self, name: str) -> str:
         """The channel in which a thread begins."""
@@ -285,7 +317,7 @@ class ThreadPublisher:
                 wanted.slots,
                 now,
                 debounce_s=self._debounce_s,
-                paused=self._backoff.paused,
+                paused=self._paused(wanted.thread.channel),
                 parent=wanted.parent,
             )
             if wanted and task and (task.due_at <= now or self._chosen_due_at(name, now) > now):
@@ -314,7 +346,8 @@ class ThreadPublisher:
             return
         tasks = tasks_of(wanted.thread, wanted.slots, now, self._debounce_s, wanted.parent)
         found = tuple(
-            _PendingTask(t.doing, t.slot.name, t.slot.urgency, wanted.weight, t.due_at) for t in tasks
+            _PendingTask(t.doing, t.slot.name, t.slot.urgency, wanted.weight, t.due_at, wanted.thread.channel)
+            for t in tasks
         )
         if found:
             self._pending[name] = found
@@ -349,7 +382,14 @@ class ThreadPublisher:
         return chosen
 
     def _due_at(self, task: _PendingTask) -> datetime:
-        return max(task.due_at, self._backoff.paused.get(task.doing, task.due_at))
+        return max(task.due_at, self._paused(task.channel).get(task.doing, task.due_at))
+
+    def _paused(self, channel: str) -> Mapping[Doing, datetime]:
+        """Until when each kind of work rests, in a channel that is broken all of it."""
+        until = self._health.paused_until(channel)
+        if until is None:
+            return self._backoff.paused
+        return {doing: max(until, self._backoff.paused.get(doing, until)) for doing in Doing}
 
     def _chosen_due_at(self, name: str, now: datetime) -> datetime:
         """When the first task of an incident is due."""
@@ -364,11 +404,11 @@ class ThreadPublisher:
             ]
             own = {one.id: self._poster.thread(one.id, one.cluster).post(ROOT) is not None for one in members}
             slots = self._sources.summary_slots(summary, thread, now, own)
-            return (
-                _Wanted(summary, thread, slots, min(map(weight, members), default=(True, True, 0)))
-                if members
-                else None
-            )
+            return _Wanted(summary, thread, slots, min(map(weight, members))) if members else None
+        if (trouble := self._troubles.get(name)) is not None:
+            thread = self._poster.thread(name, trouble.cluster)
+            slots = notice_slots(trouble, thread, self._health.broken)
+            return _Wanted(trouble, thread, slots, _FIRST)
         if (incident := self._sources.incidents.get(name)) is None:
             return None
         thread = self._poster.thread(incident.id, incident.cluster)

@@ -76,6 +76,8 @@ class SlackStandin(Standin):
         self.token = token
         self.lag_s = lag_s
         self.archived: set[str] = set()
+        self.missing_scopes: dict[str, str] = {}
+        """Scope that the token lacks, by method."""
         self.per_minute: dict[str, int] = {}
         """Optional rate limit by method, counted per channel."""
         self.channels: dict[str, list[Posting]] = {name: [] for name in channels}
@@ -125,6 +127,8 @@ class SlackStandin(Standin):
                 return web.json_response(
                     {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)}
                 )
+            if needed := self.missing_scopes.get(name):
+                return web.json_response({"ok": False, "error": "missing_scope", "needed": needed})
             try:
                 return web.json_response({"ok": True} | handler(args))
             except _SlackError as error:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Retry, Unknown
+from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused, Retry, Unknown
 from connectors.chat.rate_limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
 from sandbox.fake_services.server import InjectedFault
@@ -133,7 +133,12 @@ async def test_a_message_not_yet_in_history_is_found_at_the_second_look(server: 
         ("ratelimited", Retry),
         ("internal_error", Unknown),
         ("fatal_error", Unknown),
-        ("not_in_channel", Refused),
+        ("msg_too_long", Refused),
+        ("not_in_channel", Blocked),
+        ("is_archived", Blocked),
+        ("channel_not_found", Blocked),
+        ("token_revoked", Blocked),
+        ("missing_scope", Blocked),
     ],
 )
 async def test_slacks_words_are_understood(
@@ -148,15 +153,16 @@ async def test_slacks_words_are_understood(
         outcome = await connector.apply(ROOT, LEASE)
         await connector.close()
     assert isinstance(outcome, expected)
-    assert isinstance(outcome, Retry | Unknown | Refused)
+    assert isinstance(outcome, Retry | Unknown | Refused | Blocked)
     assert word in outcome.reason
 
 
-async def test_a_wrong_token_is_a_refusal(server: SlackStandin) -> None:
+async def test_a_wrong_token_waits_for_a_person(server: SlackStandin) -> None:
     connector = slack(server.base_url, token=SecretStr("xoxb-wrong"))
     outcome = await connector.apply(ROOT, LEASE)
     await connector.close()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Blocked)
+    assert outcome.by == "token"
     assert "invalid_auth" in outcome.reason
     assert "xoxb-wrong" not in outcome.reason
 
@@ -229,3 +235,15 @@ async def test_a_burst_of_posts_keeps_to_one_a_second(server: SlackStandin) -> N
     await connector.close()
     assert now[0] >= 1.9
     assert MESSAGE.summary == server.roots()[0].text
+
+
+async def test_an_app_that_may_not_read_blocks_its_lookups_only(
+    server: SlackStandin, connector: Slack
+) -> None:
+    server.missing_scopes = {"conversations.history": "channels:history"}
+    found = await connector.lookup(ROOT)
+    assert isinstance(found, Blocked)
+    assert found.by == "reading"
+    assert "needs scope channels:history" in found.reason
+    fresh = replace(ROOT, params={**ROOT.params, "fresh": True})
+    assert isinstance(await connector.apply(fresh, LEASE), Done)
