@@ -53,7 +53,7 @@ class Slack:
             limits = Limits(posts_per_s=settings.posts_per_s, calls_per_minute=settings.calls_per_minute)
         self._api = SlackApi(settings, limits)
         self._lag_s = settings.history_lag_s
-        self._answers = settings.buttons
+        self._answers = settings.takes_answers
         self._rich = settings.blocks == "rich"
         self._sleep = sleep
 

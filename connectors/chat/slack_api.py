@@ -174,7 +174,11 @@ def _checked(
         raise uncertain(f"{method}: {code}")
     needs = f", needs scope {answer['needed']}" if "needed" in answer else ""
     if code in _CHANNEL or code in _TOKEN:
-        writes = method.startswith("chat.")
-        what: BrokenPart = "reading" if not writes else "channel" if code in _CHANNEL else "token"
-        raise Broken(f"{method}: {code}{needs}", body=answer, what=what)
+        raise Broken(f"{method}: {code}{needs}", body=answer, what=_broken_part(method, code))
     raise Rejected(f"{method}: {code}{needs}", status=200, body=answer)
+
+
+def _broken_part(method: str, code: str) -> BrokenPart:
+    if method.startswith("chat."):
+        return "channel" if code in _CHANNEL else "token"
+    return "reading" if code in _CHANNEL or code == "missing_scope" else "token"

@@ -280,7 +280,7 @@ def _message(
     message = _plain_message(who, parts, _TONES[state])
     if buttons and state is JobState.WARNED and run is not None and may_be_snoozed(run, now):
         value = orjson.dumps({"i": incident.id, "c": incident.cluster}).decode()
-        offer: Block = Buttons((Button(Verb.SNOOZE, "Not now", value),))
+        offer: Block = Buttons((Button(Verb.SNOOZE, "Not now, 10 min", value),))
         return Message(message.summary, (*message.blocks, offer), message.tone)
     return message
 

@@ -67,12 +67,12 @@ def _decisions(
     if not handling.acked_by:
         yield Verb.ACK, "Acknowledge", "primary"
     if handling.has_living_job and any(may_be_snoozed(run, now) for run in active):
-        yield Verb.SNOOZE, "Not now", "plain"
+        yield Verb.SNOOZE, "Not now, 10 min", "plain"
     if active:
-        yield Verb.HAND_OVER, "Take over", "plain"
+        yield Verb.HAND_OVER, "Hand over to me", "plain"
         yield Verb.STOP, "Stop", "danger"
     if handling.silenced_until is None or handling.silenced_until <= now:
-        yield Verb.SILENCE, "Silence", "plain"
+        yield Verb.SILENCE, "Silence 1 h", "plain"
     yield Verb.RESOLVE, "Resolve", "plain"
 
 

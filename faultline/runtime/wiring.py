@@ -142,7 +142,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             slack,
             channel=settings.slack.channel,
             debounce_s=settings.slack.debounce_s,
-            buttons=settings.slack.buttons,
+            buttons=settings.slack.takes_answers,
             routes=settings.slack.routes,
             owners=JobOwners.load(settings.slack.owners_file) if settings.slack.tell_owners else None,
             lease_s=settings.responder.lease_s,

@@ -107,9 +107,6 @@ class SlackSettings(Section):
         50.0, ge=0.1, le=600_000, description="calls of any other method per channel; Slack's tier 3 is fifty"
     )
 
-    buttons: bool = Field(
-        False, description="offer decisions as buttons; the gateway has to be set up to take presses"
-    )
     tell_owners: bool = Field(
         False, description="tell the owner of a job in its thread when it is stopped, moved, or needs them"
     )
