@@ -15,9 +15,10 @@ from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.config.connector_settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
-from streams.model.message import Heading, Message, Tone
+from streams.model.message import MAX_STEPS, Fact, Heading, Message, Step, Steps, Tone
 from streams.model.run import Target
 from tests.connectors.chat.test_slack_contract import CHANNEL, MESSAGE, ROOT, effect, slack
+from tests.connectors.chat.thread_documents import NOW
 from tests.contract.case import LostLease
 
 LEASE = NoLease()
@@ -247,3 +248,24 @@ async def test_an_app_that_may_not_read_blocks_its_lookups_only(
     assert "needs scope channels:history" in found.reason
     fresh = replace(ROOT, params={**ROOT.params, "fresh": True})
     assert isinstance(await connector.apply(fresh, LEASE), Done)
+
+
+@pytest.mark.parametrize(("blocks", "kinds"), [("rich", ["section", "plan"]), ("classic", ["section"])])
+async def test_a_run_of_fifty_steps_is_taken_in_either_form(
+    server: SlackStandin, blocks: str, kinds: list[str]
+) -> None:
+    steps = tuple(
+        Step(f"s{n}", "see it make progress " * 9, "pending", (Fact("Since", at=NOW),), "it waits " * 99)
+        for n in range(MAX_STEPS)
+    )
+    message = Message("a run", (Heading("a run"), Steps("50 steps", steps)), Tone.ACTIVE)
+    connector = slack(server.base_url, blocks=blocks)
+    root = await connector.apply(effect("open_thread", ROOT.target, message=message), LEASE)
+    assert isinstance(root, Done)
+    target = Target("Message", str(root.result["ts"]), namespace=CHANNEL)
+    done = replace(message, blocks=(Steps("50 steps", tuple(replace(s, state="complete") for s in steps)),))
+    assert isinstance(await connector.apply(effect("edit", target, message=done), LEASE), Done)
+    await connector.close()
+    (posted,) = server.roots()
+    assert [block["type"] for block in posted.blocks] == kinds
+    assert sum("see it make progress" in line for line in posted.lines) >= 3
