@@ -140,7 +140,11 @@ def _words(
         case _:
             yield from _stopped(incident, job)
             why = f" ({ending})" if run is not None and (ending := ending_reason(run)) else ""
-            yield f", and nothing starts it again by itself{why}. Please start it again from its last checkpoint."
+            resumed = _step(run, job, "resume_job")
+            if resumed is not None and resumed[1].state is StepState.DONE:
+                yield f"; it was started again, but was not seen to run{why}. Please look after it."
+            else:
+                yield f", and nothing starts it again by itself{why}. Please start it again from its last checkpoint."
 
 
 def _warning(incident: Incident, run: Run, job: JobRef, now: datetime) -> Iterator[_Part]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Literal
 
 from runbooks.engine.wait_reasons import ending_reason
+from runbooks.language.schema import TICKETS
 from streams.model.message import (
     MAX_STEPS,
     Block,
@@ -71,7 +72,7 @@ def run_message(run: Run) -> Message:
     glyph, tone = _run_look(run)
     heading = f"{glyph} {progress_line(run, with_reason=False)}"
     done = sum(step.state.is_over for step in run.steps)
-    title = f"{run.plan.runbook}: {done} of {len(run.plan.steps)} steps over"
+    title = f"{run.plan.runbook}: {done} of {len(run.plan.steps)} steps finished"
     blocks: list[Block] = [Heading(heading), Steps(title, _folded(run))]
     if run.undoing:
         blocks.append(Paragraph(f"Being undone: {run.undoing}"))
@@ -115,8 +116,10 @@ def _step(run: Run, planned: PlannedStep, number: int) -> Step:
     record = run.step(planned.id)
     word = _STEP[record.state][1]
     what, facts = what_of(planned), list[Fact]()
-    if planned.target is not None and planned.target.name not in what:
-        facts.append(Fact("Target", str(planned.target)))
+    # Of a ticket the target is the incident, whose thread this is.
+    target = planned.target if planned.action not in TICKETS else None
+    if target is not None and target.name not in what:
+        facts.append(Fact("Target", str(target)))
     if record.started_at and record.finished_at:
         facts.append(Fact("Took", took(record.finished_at - record.started_at)))
     elif record.started_at:

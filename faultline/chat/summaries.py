@@ -41,11 +41,19 @@ class Summary:
     first_at: datetime | None = None
     last_at: datetime | None = None
     members: dict[str, None] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    """Members that are not over: a part that breaks again next week is another event."""
     incarnation: int = 1
     """A summary happens once; its id is made from its first member."""
 
     def take(self, incident: Incident) -> None:
-        """Add a member."""
+        """Add a member, or what became of it."""
+        if incident.state.is_over:
+            self.open.discard(incident.id)
+        else:
+            self.open.add(incident.id)
+        if incident.id in self.members:
+            return
         part = shared_part(incident.root)
         self.part = part if not self.members else self.part if part == self.part else ""
         self.members[incident.id] = None
@@ -54,7 +62,7 @@ class Summary:
 
     def fits(self, incident: Incident) -> bool:
         """Whether an incident belongs to it by its part, or because it opened while the others did."""
-        if self.part and shared_part(incident.root) == self.part:
+        if self.part and self.open and shared_part(incident.root) == self.part:
             return True
         if self.first_at is None or self.last_at is None or len(self.members) < MANY:
             return False
@@ -83,7 +91,7 @@ class Summaries:
         self._latest: defaultdict[Place, list[Summary]] = defaultdict(list)
 
     def remember(self, incident: Incident, summary: str, channel: str) -> None:
-        """A membership that is already stored."""
+        """A membership that is already stored, and what became of the member."""
         place = (incident.cluster, channel)
         self._alone[place].pop(incident.id, None)
         self._join(incident, self._summary(summary, place))
@@ -135,8 +143,7 @@ class Summaries:
 
     def _join(self, incident: Incident, summary: Summary) -> None:
         self._of[incident.id] = summary.id
-        if incident.id not in summary.members:
-            summary.take(incident)
+        summary.take(incident)
 
     def _summary(self, name: str, place: Place) -> Summary:
         if name not in self.by_id:

@@ -21,47 +21,33 @@ from faultline.chat.job_owners import JobOwners
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.routes import Routes
-from faultline.chat.summaries import Summaries
 from faultline.chat.thread_plan import (
     MAX_LOG,
     Doing,
-    Slot,
     Subject,
     Task,
     Urgency,
     next_task,
     tasks_of,
-    weight,
 )
 from faultline.chat.thread_sources import ThreadSources
-from faultline.chat.trouble_notice import (
-    PREFIX,
-    Trouble,
-    broken_again,
-    broken_before,
-    notice_slots,
-    trouble_id,
-)
+from faultline.chat.trouble_notice import PREFIX, Trouble, broken_again, broken_before, trouble_id
+from faultline.chat.wanted_threads import WantedThreads, with_decision
 from streams.correlate.changes import MORE_EVIDENCE
 from streams.kafka.fenced_store import FencedStore, Outgoing
-from streams.model.clock import Clock, parse_rfc3339, utc_now
-from streams.model.conversation import TimelineEntry, Verb
+from streams.model.clock import Clock, utc_now
+from streams.model.conversation import TimelineEntry
 from streams.model.crash_points import CrashHook, ignore
-from streams.model.errors import BadInput
 from streams.model.facts import JobFact, NodeFact
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Incident
 from streams.model.message import plain
 from streams.model.run import Run
-from streams.model.thread import ROOT, Thread
+from streams.model.thread import Thread
 
 log = structlog.get_logger(__name__)
 
 LOG_TEXT = 300
 """Characters of a timeline entry that a thread document keeps."""
-ACTOR_TEXT = 100
-"""Characters of a person's name that a thread document keeps."""
-_FIRST = (False, False, -1_000_000)
-"""The weight of what comes before all incidents."""
 AT_A_TIME = 50
 """Threads planned before other tasks of the event loop get to run."""
 MAX_LINES = 500
@@ -78,30 +64,6 @@ class _PendingTask:
     weight: tuple[bool, bool, int]
     due_at: datetime
     channel: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the thread of an incident or a summary holds and should hold. `parent` is the thread of the incident's summary."""
-
-    subject: Subject
-    thread: Thread
-    slots: tuple[Slot, ...]
-    weight: tuple[bool, bool, int]
-    parent: Thread | None = None
-
-
-def with_decision(thread: Thread, entry: TimelineEntry) -> Thread:
-    """The thread with what a timeline entry says that people decided about its messages."""
-    if entry.event == f"person.{Verb.ACK}":
-        return replace(thread, acked_by=plain(entry.actor, ACTOR_TEXT))
-    if entry.event == f"person.{Verb.SILENCE}":
-        until = str(entry.attributes.get("until", ""))
-        try:
-            return replace(thread, silenced_until=parse_rfc3339(until))
-        except BadInput:
-            log.error("silence without a readable end", incident=entry.incident, until=until[:40])
-    return thread
 
 
 class ThreadPublisher:
@@ -129,14 +91,9 @@ class ThreadPublisher:
         self._clock = clock
         self._sources = ThreadSources(buttons=buttons, owners=owners)
         self._routes = routes
-        self._summaries = Summaries()
-        self._roots: dict[str, tuple[int, str]] = {}
-        """Generation and message of the root of each summary, as its members know it."""
-        self._told: dict[str, tuple[IncidentState, bool]] = {}
-        """What the summary of a member shows of it."""
+        self._threads = WantedThreads(self._sources, self._thread)
         self._backoff = PostBackoff(clock)
         self._health = ChannelHealth()
-        self._troubles: dict[str, Trouble] = {}
         self._poster = MessagePoster(
             store,
             connector,
@@ -144,7 +101,7 @@ class ThreadPublisher:
             lease_s=lease_s,
             backoff=self._backoff,
             health=self._health,
-            on_commit=self._committed,
+            on_commit=self._threads.committed,
             clock=clock,
             at=at,
         )
@@ -153,8 +110,6 @@ class ThreadPublisher:
         self._next_offset = 0
         self._pending: dict[str, tuple[_PendingTask, ...]] = {}
         """What is left to do, by incident; incidents whose thread is up to date have no entry."""
-        self._wake: dict[str, datetime] = {}
-        """When to plan an incident again although nothing was reported: the end of a silence."""
         self._arrived = asyncio.Event()
 
     def take_incident(self, incident: Incident) -> None:
@@ -201,7 +156,7 @@ class ThreadPublisher:
         """
         for name in [name for name in self._store.documents if name.startswith(PREFIX)]:
             if (trouble := broken_before(self._poster.thread(name, ""))) is not None:
-                self._troubles[name] = trouble
+                self._threads.troubles[name] = trouble
                 self._health.assume(trouble.channel, self._clock())
         while True:
             await self._write_log()
@@ -211,7 +166,7 @@ class ThreadPublisher:
                 await self._poster.do(*due)
                 await self._channels_changed(due[0].cluster, before)
                 continue
-            ahead = [*self._wake.values(), *([due[1].due_at] if due is not None else [])]
+            ahead = [*self._threads.wake.values(), *([due[1].due_at] if due is not None else [])]
             until = min(ahead, default=None)
             await self._wait(None if until is None else max(0.0, (until - self._clock()).total_seconds()))
 
@@ -255,63 +210,38 @@ class ThreadPublisher:
         """A channel broke or works again: the default channel is told, once, unless it is the one."""
         for channel in sorted((before ^ set(self._health.broken)) - {EVERY_CHANNEL, self._routes.default}):
             trouble = Trouble(trouble_id(channel, self._timeline.partition), cluster, channel)
-            self._troubles[trouble.id] = trouble
+            self._threads.troubles[trouble.id] = trouble
             self._sources.changed[trouble.id] = None
             thread = self._poster.thread(trouble.id, cluster)
             anew = broken_again(thread)
             if channel in self._health.broken and anew is not thread:
                 await self._store.commit([replace(anew, revision=anew.revision + 1)])
 
+    def _thread(self, name: str, cluster: str) -> Thread:
+        """The thread document of an incident or a summary."""
+        return self._poster.thread(name, cluster)
+
     def _channel_of(self, name: str) -> str:
         """The channel in which a thread begins."""
-        if (summary := self._summaries.by_id.get(name)) is not None:
-            return summary.channel
-        incident = self._sources.incidents.get(name)
-        return self._routes.default if incident is None else self._routes.channel_of(incident, self._clock())
-
-    def _committed(self, name: str) -> None:
-        """A thread document was written: what it leads to is planned. Members follow when the root of their summary is new."""
-        self._sources.changed[name] = None
-        summary = self._summaries.by_id.get(name)
-        if summary is None:
-            return
-        thread = self._poster.thread(name, summary.cluster)
-        root = thread.post(ROOT)
-        stands = (thread.generation, root.ts if root is not None and root.stands else "")
-        if self._roots.get(name) != stands:
-            self._roots[name] = stands
-            self._sources.changed.update(summary.members)
+        return self._threads.channel_of(name, self._routes, self._clock())
 
     async def _sum_up(self, names: Sequence[str], now: datetime) -> None:
         """Find which of the changed incidents hang together, and store it before anything of them is posted."""
-        joined: dict[str, Thread] = {}
-        for name in names:
-            incident = self._sources.incidents.get(name)
-            if incident is None:
-                continue
-            thread = self._poster.thread(incident.id, incident.cluster)
-            if thread.parent:
-                self._summaries.remember(incident, thread.parent, thread.channel)
-                continue
-            told = thread.post(ROOT) is not None
-            for member, summary in self._summaries.join(incident, thread.channel, told=told).items():
-                begun = self._poster.thread(member, incident.cluster)
-                joined[member] = replace(begun, parent=summary, channel=thread.channel)
-        while joined:
-            batch = [joined.pop(name) for name in list(joined)[:MAX_LINES]]
+        joined = self._threads.joining(names)
+        for start in range(0, len(joined), MAX_LINES):
+            batch = joined[start : start + MAX_LINES]
             await self._store.commit(
                 [replace(one, revision=one.revision + 1, updated_at=now) for one in batch]
             )
             for one in batch:
-                self._sources.changed[one.incident] = None
-                self._sources.changed[one.parent] = None
+                self._sources.changed.update({one.incident: None, one.parent: None})
 
     async def _next(self) -> tuple[Subject, Task] | None:
         """The next task to do or to wait for, over all incidents whose thread is not up to date."""
         now = self._clock()
         await self._plan_changed(now)
         while (name := self._first(now)) is not None:
-            wanted = self._wanted(name, now)
+            wanted = self._threads.wanted(name, now, self._health.broken)
             task = wanted and next_task(
                 wanted.thread,
                 wanted.slots,
@@ -329,18 +259,20 @@ class ThreadPublisher:
     async def _plan_changed(self, now: datetime) -> None:
         """Plan the tasks of every changed incident, a few at a time; what arrives meanwhile too, before anything is posted."""
         changed = self._sources.changed
-        changed.update(dict.fromkeys(name for name, at in self._wake.items() if at <= now))
+        changed.update(dict.fromkeys(name for name, at in self._threads.wake.items() if at <= now))
+        summed: set[str] = set()
         while changed:
-            batch = list(changed)[:AT_A_TIME]
-            await self._sum_up(batch, now)
-            for name in batch:
-                changed.pop(name, None)
+            fresh = [name for name in changed if name not in summed]
+            summed.update(fresh)
+            await self._sum_up(fresh, now)
+            for name in list(changed)[:AT_A_TIME]:
+                changed.pop(name)
+                summed.discard(name)
                 self._plan(name, now)
             await asyncio.sleep(0)
 
     def _plan(self, name: str, now: datetime) -> None:
-        self._wake.pop(name, None)
-        wanted = self._wanted(name, now)
+        wanted = self._threads.wanted(name, now, self._health.broken)
         if wanted is None:
             self._pending.pop(name, None)
             return
@@ -353,17 +285,7 @@ class ThreadPublisher:
             self._pending[name] = found
         else:
             self._pending.pop(name, None)
-        if (incident := self._sources.incidents.get(name)) is not None:
-            self._look_again(incident, wanted.thread, now)
-
-    def _look_again(self, incident: Incident, thread: Thread, now: datetime) -> None:
-        """Plan an incident again when it changes by itself, and its summary when that shows it differently now."""
-        if (at := self._sources.changes_at(incident, thread, now)) is not None:
-            self._wake[incident.id] = at
-        shown = (incident.state, thread.post(ROOT) is not None)
-        if thread.parent and self._told.get(incident.id) != shown:
-            self._told[incident.id] = shown
-            self._sources.changed[thread.parent] = None
+        self._threads.look_again(name, wanted.thread, now)
 
     def _first(self, now: datetime) -> str | None:
         """The incident with the most urgent task that is due, else the one whose task is due first."""
@@ -394,26 +316,3 @@ class ThreadPublisher:
     def _chosen_due_at(self, name: str, now: datetime) -> datetime:
         """When the first task of an incident is due."""
         return min((self._due_at(task) for task in self._pending.get(name, ())), default=now)
-
-    def _wanted(self, name: str, now: datetime) -> _Wanted | None:
-        """The thread of an incident or a summary as it is, and the messages it should hold. None where neither is known."""
-        if (summary := self._summaries.by_id.get(name)) is not None:
-            thread = self._poster.thread(name, summary.cluster)
-            members = [
-                self._sources.incidents[one] for one in summary.members if one in self._sources.incidents
-            ]
-            own = {one.id: self._poster.thread(one.id, one.cluster).post(ROOT) is not None for one in members}
-            slots = self._sources.summary_slots(summary, thread, now, own)
-            return _Wanted(summary, thread, slots, min(map(weight, members))) if members else None
-        if (trouble := self._troubles.get(name)) is not None:
-            thread = self._poster.thread(name, trouble.cluster)
-            slots = notice_slots(trouble, thread, self._health.broken)
-            return _Wanted(trouble, thread, slots, _FIRST)
-        if (incident := self._sources.incidents.get(name)) is None:
-            return None
-        thread = self._poster.thread(incident.id, incident.cluster)
-        parent = self._poster.thread(thread.parent, incident.cluster) if thread.parent else None
-        summary = self._summaries.by_id.get(thread.parent)
-        siblings = summary.members if summary is not None else ()
-        slots = self._sources.slots_of(incident, thread, now, parent, siblings)
-        return _Wanted(incident, thread, slots, weight(incident), parent)

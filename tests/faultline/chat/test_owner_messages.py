@@ -77,6 +77,7 @@ DONE, PENDING = StepState.DONE, StepState.PENDING
 SUSPENDED = moving(cordon=DONE, suspend=DONE)
 BACK = moving(cordon=DONE, suspend=DONE, resume=DONE, verify=DONE)
 GAVE_UP = moving(state=RunState.FAILED, cordon=DONE, suspend=DONE, resume=StepState.FAILED)
+UNSEEN = moving(state=RunState.FAILED, cordon=DONE, suspend=DONE, resume=DONE, verify=StepState.FAILED)
 ASKING = moving(Mode.APPROVE, cordon=DONE, suspend=StepState.AWAITING_APPROVAL)
 
 
@@ -99,6 +100,7 @@ def resolved(moved_s: float = -5) -> Incident:
         (about(), BACK, ALIVE, JobState.RUNNING),
         (resolved(), BACK, ALIVE, JobState.RUNNING),
         (about(), GAVE_UP, replace(ALIVE, suspended=True), JobState.LEFT),
+        (about(), UNSEEN, ALIVE, JobState.LEFT),
         (about(moved_s=30), None, replace(ALIVE, failed=True, finished=True), JobState.LEFT),
         (resolved(moved_s=30), None, ALIVE, JobState.RUNNING),
         (resolved(), None, ALIVE, None),
@@ -108,7 +110,7 @@ def resolved(moved_s: float = -5) -> Incident:
     ids=[
         "goes on and will be stopped", "waits for approval", "hangs, run begins", "hangs, shadow", "hangs, no run",
         "goes on, no run", "goes on, shadow", "suspended", "resumed and not seen yet", "seen again", "seen again, over",
-        "resume failed", "failed", "went on by itself", "over, no sign of it", "completed", "unknown job",
+        "resume failed", "not seen again", "failed", "went on by itself", "over, no sign of it", "completed", "unknown job",
     ],
 )  # fmt: skip
 def test_what_an_incident_means_for_a_job(
@@ -162,6 +164,11 @@ def test_it_is_told_in_words_and_in_figures_that_are_known(
 ) -> None:
     (message,) = told(subject, run)
     assert message.summary == text
+
+
+def test_what_was_started_again_is_not_said_to_be_left_standing() -> None:
+    (message,) = told(about(), UNSEEN)
+    assert message.summary.endswith("it was started again, but was not seen to run. Please look after it.")
 
 
 def test_a_warning_says_until_when_it_waits() -> None:

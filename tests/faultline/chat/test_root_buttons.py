@@ -10,8 +10,8 @@ import pytest
 
 from faultline.chat.root_buttons import Handling, next_change, root_buttons
 from faultline.chat.thread_plan import Doing, Slot, Urgency, tasks_of, wanted
-from faultline.chat.thread_publisher import with_decision
 from faultline.chat.thread_sources import ThreadSources
+from faultline.chat.wanted_threads import with_decision
 from streams.model.clock import rfc3339
 from streams.model.conversation import TimelineEntry
 from streams.model.facts import JobFact

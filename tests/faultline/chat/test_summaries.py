@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -83,6 +84,20 @@ def test_what_goes_on_for_hours_is_not_one_event() -> None:
     same = [one for one, name in zip(slow, joined(slow), strict=True) if name == first]
     assert same[-1].opened_at - same[0].opened_at <= LONGEST
     assert len(set(joined(slow))) > 1
+
+
+def test_a_part_that_breaks_again_when_all_was_over_is_another_event() -> None:
+    summaries = Summaries()
+    for one in LEAF[:2]:
+        summaries.join(one, "C1", told=False)
+    over = replace(LEAF[0], state=IncidentState.RESOLVED)
+    (name,) = summaries.by_id
+    summaries.remember(over, name, "C1")
+    assert summaries.join(LEAF[2], "C1", told=False) == {LEAF[2].id: name}
+    for one in LEAF:
+        summaries.remember(replace(one, state=IncidentState.RESOLVED), name, "C1")
+    again = at(Entity("c1", switch="leaf-3", port="Ethernet9"), after_s=700_000)
+    assert summaries.join(again, "C1", told=False) == {}
 
 
 def test_a_stored_membership_counts_after_a_restart() -> None:
