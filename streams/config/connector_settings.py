@@ -121,7 +121,7 @@ class SlackSettings(Section):
         description="how a run is shown: rich as a plan with a mark per step, classic as text, for clients without plans",
     )
 
-    _none_when_empty = field_validator("token", "app_token", "signing_secret", mode="before")(
+    _none_when_empty = field_validator("token", "app_token", "signing_secret", "owners_file", mode="before")(
         _none_when_empty
     )
 

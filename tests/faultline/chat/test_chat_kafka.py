@@ -37,8 +37,9 @@ from streams.kafka.topics import (
 from streams.model.clock import utc_now
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
+from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.run import EffectRecord, EffectState, Run, RunOutcome, RunState, StepState
 from tests.connectors.chat import thread_documents
 from tests.testbed.children import Child
@@ -188,6 +189,40 @@ async def test_killed_at_any_point_it_leaves_each_message_exactly_once(world: Wo
         )
     assert len(world.slack.roots()) == 1
     assert len(world.replies()) == 1
+
+
+@pytest.mark.parametrize(
+    "label",
+    sample(
+        (f"{a}:{p}" for a in ("open_thread", "reply") for p in CRASH_POINTS),
+        "open_thread:after_call",
+        "reply:after_call",
+    ),
+)
+async def test_killed_within_a_summary_it_leaves_one_root_and_one_reply_for_each(
+    world: World, label: str
+) -> None:
+    incidents = [_down(n) for n in range(6)]
+    for incident in incidents:
+        await world.tell(incident)
+    with world.chat(die_at=label) as dying:
+        await world.see(lambda: dying.exit_code == -signal.SIGKILL, f"dies at {label}")
+    for incident in incidents:
+        await world.tell(replace(incident, revision=2, state=IncidentState.RESOLVED, closed_at=utc_now()))
+    await world.tell(_down(6))
+    with world.chat():
+        await world.see(lambda: len(world.replies()) == 7, "each has its reply")
+        await world.see(lambda: sum("resolved" in reply.text for reply in world.replies()) == 6, "of its end")
+    assert len(world.slack.roots()) == 1
+    keys = [message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted]
+    assert len(keys) == len(set(keys)) == 8
+
+
+def _down(number: int) -> Incident:
+    now, root = utc_now(), Entity("c1", node=f"node-{number}")
+    return thread_documents.incident(
+        id=incident_id("c1", root, "node_down", 1), root=root, fault_at=now, opened_at=now, updated_at=now
+    )
 
 
 async def test_a_lost_answer_is_looked_up_and_not_sent_again(world: World) -> None:
