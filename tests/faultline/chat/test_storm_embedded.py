@@ -17,9 +17,10 @@ from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.topics import INCIDENTS, RUNS, partition_of
+from streams.kafka.topics import INCIDENTS, RUNS, TIMELINE, partition_of
 from streams.model.clock import utc_now
 from streams.model.codec import encode
+from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
 from streams.model.pulse import Pulse
@@ -164,10 +165,16 @@ async def writing(settings: KafkaSettings) -> AsyncIterator[Callable[..., Awaita
     producer = await clients.started(clients.producer(settings), settings)
     partition = partition_of("c1", settings.cluster_partitions)
 
-    async def write(*documents: Incident | Run) -> None:
+    async def write(*documents: Incident | Run | TimelineEntry) -> None:
         for document in documents:
-            topic = INCIDENTS if isinstance(document, Incident) else RUNS
-            await producer.send(topic.name, encode(document), key=document.id.encode(), partition=partition)
+            match document:
+                case Incident():
+                    topic, key = INCIDENTS, document.id
+                case Run():
+                    topic, key = RUNS, document.id
+                case TimelineEntry():
+                    topic, key = TIMELINE, document.incident
+            await producer.send(topic.name, encode(document), key=key.encode(), partition=partition)
         await producer.flush()
 
     try:
