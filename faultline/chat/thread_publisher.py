@@ -265,7 +265,8 @@ class ThreadPublisher:
             fresh = [name for name in changed if name not in summed]
             summed.update(fresh)
             await self._sum_up(fresh, now)
-            for name in list(changed)[:AT_A_TIME]:
+            # What arrived meanwhile has not been looked at for what it belongs to.
+            for name in [name for name in changed if name in summed][:AT_A_TIME]:
                 changed.pop(name)
                 summed.discard(name)
                 self._plan(name, now)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from faultline.chat import thread_sources
+from faultline.chat.summaries import MANY
 from faultline.chat.thread_plan import wanted
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
@@ -141,6 +142,21 @@ async def test_a_summary_that_a_person_deletes_is_posted_anew_with_all_its_incid
             await write(node_down(6))
             await seen(lambda: len(server.roots()) == 1 and len(told(server)) == 7, "all are told anew")
     assert server.roots()[0].ts != old.ts
+
+
+async def test_a_flood_that_arrives_while_it_is_told_is_one_thread(tmp_path: Path) -> None:
+    flood = [node_down(n) for n in range(300)]
+    async with (
+        broker.running(log=tmp_path / "broker.log") as embedded,
+        SlackStandin() as server,
+        writing(embedded.settings) as write,
+        chatting(embedded.settings, server, Pulse()),
+    ):
+        for start in range(0, len(flood), 30):
+            await write(*flood[start : start + 30])
+        await seen(lambda: len(server.channels["C0INCIDENTS"]) > len(flood), "all of it is told")
+    # Whatever is told before the fifth arrives has a thread of its own.
+    assert len(server.roots()) <= MANY
 
 
 async def test_four_at_once_are_four_threads(tmp_path: Path) -> None:
