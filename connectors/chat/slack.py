@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 
-from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused
+from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused
 from connectors.chat.rate_limits import Limits
-from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
+from connectors.chat.slack_api import EVENT_TYPE, Broken, Posted, SlackApi
 from connectors.chat.slack_blocks import render
 from connectors.http import translated
 from streams.config.connector_settings import SlackSettings
@@ -25,12 +25,16 @@ from streams.model.message import Message
 
 log = structlog.get_logger(__name__)
 
+BROKEN_PAUSE_S = 15.0
+"""When to try again what waits for a person."""
+
 
 class Slack:
     """`open_thread`, `reply`, `edit`.
 
     Targets: `Channel <id>`, for a reply `Thread <ts>`, for an edit `Message <ts>`, the last two in the namespace of the
-    channel. An edit has the key of the message it edits. Results: `channel`, `ts`.
+    channel. An edit has the key of the message it edits. Results: `channel`, `ts`. `Blocked` by `channel`, `token` or
+    `reading` where a person has to mend that first.
 
     Params: `message` (an encoded `Message`), `since` (seconds since the epoch: no copy can be older), `fresh` (true when the
     caller knows that this is the first attempt: saves the lookup), for the edit of a reply `thread_ts`.
@@ -49,6 +53,8 @@ class Slack:
             limits = Limits(posts_per_s=settings.posts_per_s, calls_per_minute=settings.calls_per_minute)
         self._api = SlackApi(settings, limits)
         self._lag_s = settings.history_lag_s
+        self._answers = settings.takes_answers
+        self._rich = settings.blocks == "rich"
         self._sleep = sleep
 
     async def close(self) -> None:
@@ -58,13 +64,17 @@ class Slack:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Post the message unless it is there; edit an existing one."""
         return await translated(
-            self._edit(effect, lease) if effect.action == "edit" else self._post(effect, lease)
+            _unless_broken(
+                self._edit(effect, lease) if effect.action == "edit" else self._post(effect, lease)
+            )
         )
 
     async def lookup(self, effect: Effect) -> Outcome:
         """Look for the message by its key, twice. For an edit: check what the message shows. `Refused` when it is deleted."""
         return await translated(
-            self._lookup_edit(effect) if effect.action == "edit" else self._lookup_post(effect)
+            _unless_broken(
+                self._lookup_edit(effect) if effect.action == "edit" else self._lookup_post(effect)
+            )
         )
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -140,11 +150,18 @@ class Slack:
         message = _message(effect)
         payload = {"incident": effect.incident, "key": effect.key, "digest": message.digest}
         return {
-            **render(message),
+            **render(message, answers=self._answers, rich=self._rich),
             "metadata": {"event_type": EVENT_TYPE, "event_payload": payload},
             "unfurl_links": False,
             "unfurl_media": False,
         }
+
+
+async def _unless_broken(call: Awaitable[Outcome]) -> Outcome:
+    try:
+        return await call
+    except Broken as error:
+        return Blocked(error.what, str(error), after_s=BROKEN_PAUSE_S)
 
 
 def _message(effect: Effect) -> Message:

@@ -1,14 +1,14 @@
 """The part of Slack's Web API that threads need: typed errors, rate limits, no retries.
 
 Slack answers 200 with `ok: false` and an error code. The codes that mean "later" and "unknown" are listed here; all others
-are refusals. Install the app as an internal one: since 2025 conversations.history and .replies are throttled for commercially
-distributed apps outside the marketplace.
+are refusals, and some of those concern a whole channel or the token. Install the app as an internal one: since 2025
+conversations.history and .replies are throttled for commercially distributed apps outside the marketplace.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from connectors.base import LeaseHeld
 from connectors.chat.rate_limits import Limits
@@ -21,11 +21,33 @@ EVENT_TYPE = "faultline_thread"
 
 _LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org"})
 _UNCERTAIN = frozenset({"internal_error", "fatal_error", "service_unavailable"})
+_CHANNEL = frozenset({
+    "channel_not_found", "is_archived", "not_in_channel", "restricted_action", "restricted_action_read_only_channel",
+    "restricted_action_thread_only_channel", "restricted_action_non_threadable_channel",
+})  # fmt: skip
+"""Codes of a channel that was archived, deleted, or closed to the app."""
+_TOKEN = frozenset({
+    "not_authed", "invalid_auth", "account_inactive", "token_revoked", "token_expired", "no_permission", "missing_scope",
+    "org_login_required", "access_denied", "ekm_access_denied", "accesslimited", "not_allowed_token_type",
+})  # fmt: skip
+"""Codes of a token that was revoked, or may not do what is asked."""
 _DEFAULT_PAUSE_S = 30.0
 _PAGE = 200
 
 Posted = Mapping[str, Any]
 """A message as conversations.history shows it."""
+
+
+BrokenPart = Literal["channel", "token", "reading"]
+
+
+class Broken(Rejected):
+    """Nothing of this kind can be done until a person mends the `channel` or the `token`. `reading` alone is what fails where
+    the app may post and not read."""
+
+    def __init__(self, message: str, *, body: Mapping[str, Any], what: BrokenPart) -> None:
+        super().__init__(message, status=200, body=body)
+        self.what = what
 
 
 class SlackApi:
@@ -151,4 +173,12 @@ def _checked(
     if code in _UNCERTAIN or "error" not in answer:
         raise uncertain(f"{method}: {code}")
     needs = f", needs scope {answer['needed']}" if "needed" in answer else ""
+    if code in _CHANNEL or code in _TOKEN:
+        raise Broken(f"{method}: {code}{needs}", body=answer, what=_broken_part(method, code))
     raise Rejected(f"{method}: {code}{needs}", status=200, body=answer)
+
+
+def _broken_part(method: str, code: str) -> BrokenPart:
+    if method.startswith("chat."):
+        return "channel" if code in _CHANNEL else "token"
+    return "reading" if code in _CHANNEL or code == "missing_scope" else "token"

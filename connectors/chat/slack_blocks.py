@@ -7,10 +7,13 @@ never left out for room: an approval that cannot be given is worse than a table 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
+from connectors.chat.slack_plan import plan_block, plan_lines
+from connectors.chat.slack_text import date_token, escape, mrkdwn, notice_text
+from streams.model.digest import digest
 from streams.model.message import (
     Block,
     Button,
@@ -20,7 +23,9 @@ from streams.model.message import (
     Facts,
     Heading,
     Message,
+    Notice,
     Paragraph,
+    Steps,
     Table,
     Tone,
     is_web_address,
@@ -29,11 +34,14 @@ from streams.model.message import (
 
 MAX_TOTAL = 10_000
 MAX_BLOCKS = 50
+MAX_PLAN = 6_000
+"""Characters of a plan, its title and the titles and details of its tasks taken together."""
 MAX_SECTION = 2800
 MAX_FIELD = 1900
 MAX_FIELDS = 10
 MAX_HEADLINE = 600
 MAX_TEXT = 600
+MAX_NOTICE = 1200
 MAX_ACTIONS = 25
 MAX_LABEL = 75
 MAX_VALUE = 2000
@@ -50,32 +58,49 @@ COLOURS = {
 SlackBlock = dict[str, Any]
 
 
-def escape(text: str) -> str:
-    """Slack's three escapes; after them no text can mention, link or format a date."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def render(message: Message, *, answers: bool = False) -> dict[str, Any]:
+def render(message: Message, *, answers: bool = False, rich: bool = True) -> dict[str, Any]:
     """The `text`, `blocks` and `attachments` of chat.postMessage and chat.update.
 
     `answers` is whether anybody takes in a press: a button that nobody answers is worse than none, so without it there are none.
+    `rich` shows steps as a plan; it stands above the colour bar, because attachments take the older blocks only.
     """
     head = [block for block in message.blocks[:1] if isinstance(block, Heading)]
     headline = head[0].text if head else message.summary
     body = [b for b in message.blocks[len(head) :] if answers or not isinstance(b, Buttons)]
-    top = _section(f"*{_mrkdwn(headline.replace(chr(10), ' '), MAX_HEADLINE)}*")
+    top = [_section(f"*{mrkdwn(headline.replace(chr(10), ' '), MAX_HEADLINE)}*")]
+    text = mrkdwn(message.summary, MAX_TEXT)
+    if body and isinstance(body[0], Notice):
+        # A mention in an attachment calls nobody, and the text is what a phone shows.
+        text = notice_text(body[0], MAX_NOTICE)
+        top, body = [_section(text)], body[1:]
+    room = MAX_TOTAL - MAX_HEADLINE - MAX_TEXT
+    if rich and (plans := [block for block in body if isinstance(block, Steps)]):
+        # One plan to a message: a second one is shown as text.
+        top.append(plan_block(plans[0], MAX_PLAN))
+        room -= MAX_PLAN
+        body = [block for block in body if block is not plans[0]]
+    below = _within_caps(body, room)
+    _name_blocks([*top, *below])
     return {
-        "text": _mrkdwn(message.summary, MAX_TEXT),
-        "blocks": [top],
-        "attachments": [{"color": COLOURS[message.tone], "blocks": _within_caps(body)}] if body else [],
+        "text": text,
+        "blocks": top,
+        "attachments": [{"color": COLOURS[message.tone], "blocks": below}] if below else [],
     }
 
 
-def _within_caps(blocks: Sequence[Block]) -> list[SlackBlock]:
+def _name_blocks(blocks: Sequence[SlackBlock]) -> None:
+    """Give every block an id of its own that changes with what the message shows: Slack asks for new ids at every edit.
+    Actions are told apart by their `action_id`, which stays."""
+    shown = digest(json.dumps(blocks), size=6)
+    for number, block in enumerate(blocks):
+        block["block_id"] = f"{shown}-{number}"
+
+
+def _within_caps(blocks: Sequence[Block], room: int) -> list[SlackBlock]:
     rendered = [(block, list(_rendered(block))) for block in blocks]
     asks = [one for block, parts in rendered if isinstance(block, Buttons) for one in parts]
-    room = MAX_TOTAL - MAX_HEADLINE - MAX_TEXT - sum(map(_length, asks))
-    places = MAX_BLOCKS - 2 - len(asks)
+    room -= sum(map(_length, asks))
+    places = MAX_BLOCKS - 3 - len(asks)
     chosen: list[SlackBlock] = []
     left_out = False
     for block, parts in rendered:
@@ -95,9 +120,9 @@ def _within_caps(blocks: Sequence[Block]) -> list[SlackBlock]:
 def _rendered(block: Block) -> Iterator[SlackBlock]:
     match block:
         case Heading():
-            yield _section(f"*{_mrkdwn(block.text.replace(chr(10), ' '), MAX_HEADLINE)}*")
+            yield _section(f"*{mrkdwn(block.text.replace(chr(10), ' '), MAX_HEADLINE)}*")
         case Paragraph():
-            if text := _mrkdwn(block.text, MAX_SECTION):
+            if text := mrkdwn(block.text, MAX_SECTION):
                 yield _context(text) if block.quiet else _section(text)
         case Facts():
             for start in range(0, len(block.facts), MAX_FIELDS):
@@ -105,6 +130,10 @@ def _rendered(block: Block) -> Iterator[SlackBlock]:
                 yield {"type": "section", "fields": fields}
         case Table():
             yield _section(_fenced(table_text(block)))
+        case Steps():
+            yield from map(_section, plan_lines(block, MAX_SECTION))
+        case Notice():
+            yield _section(notice_text(block, MAX_NOTICE))
         case Code():
             if block.text:
                 yield _section(_fenced(block.text))
@@ -124,15 +153,9 @@ def table_text(table: Table) -> str:
     )
 
 
-def date_token(at: datetime) -> str:
-    """A moment that every reader sees in their own time zone, with UTC as the fallback."""
-    fallback = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time_secs}}|{fallback}>"
-
-
 def _field(fact: Fact) -> dict[str, Any]:
     value = date_token(fact.at) if fact.at else _linked(fact)
-    return {"type": "mrkdwn", "verbatim": True, "text": f"*{_mrkdwn(fact.label, 60)}*\n{value or '–'}"}
+    return {"type": "mrkdwn", "verbatim": True, "text": f"*{mrkdwn(fact.label, 60)}*\n{value or '–'}"}
 
 
 def _button(button: Button) -> dict[str, Any]:
@@ -151,7 +174,7 @@ def _button(button: Button) -> dict[str, Any]:
 
 def _linked(fact: Fact) -> str:
     """The text, as a link where it has an address. A bar or bracket in it would end the link."""
-    text = _mrkdwn(fact.text, MAX_FIELD)
+    text = mrkdwn(fact.text, MAX_FIELD)
     link = f"<{escape(fact.url or '')}|{text}>"
     if not text or set(text) & set("|<>\n") or not is_web_address(fact.url or "") or len(link) > MAX_FIELD:
         return text
@@ -168,19 +191,7 @@ def _context(mrkdwn: str) -> SlackBlock:
 
 def _fenced(text: str) -> str:
     """A code block that its own content cannot end."""
-    return f"```{_mrkdwn(text.replace('```', chr(39) * 3), MAX_SECTION)}```"
-
-
-def _mrkdwn(text: str, limit: int) -> str:
-    """Clean, escape, and then cut: escapes count against Slack's caps, and a cut must not leave half an escape behind."""
-    escaped = escape(plain(text, limit))
-    if len(escaped) <= limit:
-        return escaped
-    head = escaped[: limit - 1]
-    ampersand = head.rfind("&", limit - 7)
-    if ampersand >= 0 and ";" not in head[ampersand:]:
-        head = head[:ampersand]
-    return head + "…"
+    return f"```{mrkdwn(text.replace('```', chr(39) * 3), MAX_SECTION)}```"
 
 
 def _length(block: SlackBlock) -> int:

@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.model.clock import rfc3339
-from streams.model.message import Block, Buttons, Code, Facts, Heading, Message, Paragraph, Table, plain
+from streams.model.message import (
+    Block,
+    Buttons,
+    Code,
+    Facts,
+    Heading,
+    Message,
+    Notice,
+    Paragraph,
+    Steps,
+    Table,
+    plain,
+)
 
 MAX_DOCUMENT = 30_000
 """Characters of text in one document; Jira refuses fields beyond 32,767 characters."""
@@ -54,13 +66,16 @@ def _node(block: Block) -> Node | None:
     match block:
         case Heading():
             return {"type": "heading", "attrs": {"level": 3}, "content": _text(plain(block.text, 255))}
-        case Paragraph():
+        case Paragraph() | Notice():
             return _paragraph(block.text)
         case Facts():
             rows = [(fact.label, rfc3339(fact.at) if fact.at else fact.text) for fact in block.facts]
             return _table((), rows)
         case Table():
             return _table(block.columns, block.rows)
+        case Steps():
+            rows = [(step.title, step.state.replace("_", " ")) for step in block.steps]
+            return _table((block.title, "state"), rows)
         case Code():
             return {"type": "codeBlock", "content": _text(plain(block.text, MAX_TEXT))}
         case Buttons():  # a ticket takes no answers

@@ -8,106 +8,141 @@ partition by now, so a process that was frozen cannot overwrite a newer text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
 
-from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
+from connectors.base import (
+    Absent,
+    AlreadyDone,
+    Blocked,
+    Connector,
+    Done,
+    Effect,
+    Outcome,
+    Refused,
+    Retry,
+    Unknown,
+)
+from faultline.chat.channel_health import EVERY_CHANNEL, ChannelHealth
 from faultline.chat.post_backoff import PostBackoff
-from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Task
+from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Subject, Task, home_of
 from streams.kafka.fenced_store import FencedStore
 from streams.kafka.lease import Lease
 from streams.model.clock import Clock, to_millis, utc_now
 from streams.model.codec import encode
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import Fenced
-from streams.model.incident import Incident
 from streams.model.run import EffectRecord, EffectState, Target
 from streams.model.signal import Attribute
 from streams.model.thread import ROOT, Post, Thread, post_key
 
 log = structlog.get_logger(__name__)
 
+READING = "reading"
+"""What blocks a call where the app may post and not read: nothing else waits for it."""
 MAX_GENERATIONS = 3
 """How often a deleted root message is posted again before it stays deleted."""
 CLOCK_SKEW = timedelta(minutes=5)
 """How far the chat system's clock may lag behind ours: copies of a message are searched from this much before its thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """The owner of a thread: a summary."""
+
+    id: str
+    cluster: str
+    incarnation: int = 1
+
+
 class MessagePoster:
-    """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident."""
+    """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident, `channel_of`
+    tells the channel in which a thread begins."""
 
     def __init__(
         self,
         store: FencedStore[Thread],
         connector: Connector,
         *,
-        channel: str,
+        channel_of: Callable[[str], str],
         lease_s: float,
         backoff: PostBackoff,
+        health: ChannelHealth,
         on_commit: Callable[[str], None],
         clock: Clock = utc_now,
         at: CrashHook = ignore,
     ) -> None:
         self._store = store
         self._connector = connector
-        self._channel = channel
+        self._channel_of = channel_of
         self._lease_s = lease_s
         self._backoff = backoff
+        self._health = health
         self._on_commit = on_commit
         self._clock = clock
         self._at = at
 
-    async def do(self, incident: Incident, task: Task) -> None:
+    async def do(self, subject: Subject, task: Task) -> None:
         """Do one task. Raises Fenced when another process owns the partition, Unreachable when a commit's outcome is unknown."""
-        thread = self.thread(incident.id, incident.cluster)
+        thread = self.thread(subject.id, subject.cluster)
         match task.doing:
             case Doing.CREATE:
-                await self._create(incident, thread, task.slot)
+                await self._create(subject, thread, task.slot)
             case Doing.LOOK_UP:
-                await self._look_up(incident, thread, task.slot)
+                await self._look_up(subject, thread, task.slot)
             case Doing.EDIT:
-                await self._edit(incident, thread, task.slot)
+                await self._edit(subject, thread, task.slot)
             case Doing.CHECK:
-                await self._check(incident, thread, task.slot)
+                await self._check(subject, thread, task.slot)
 
     def thread(self, incident: str, cluster: str) -> Thread:
-        """The thread document of an incident, or a new one."""
+        """The thread document of an incident, or a new one. Until anything of it is posted, its channel is the one it would
+        begin in now."""
+        known = self._store.documents.get(incident)
+        if known is not None and (known.posts or known.parent or known.generation > 1):
+            return known
+        channel = self._channel_of(incident)
+        if known is not None:
+            return known if known.channel == channel else replace(known, channel=channel)
         now = self._clock()
-        new = Thread(incident, cluster, self._channel, created_at=now, updated_at=now, revision=0)
-        return self._store.documents.get(incident) or new
+        return Thread(incident, cluster, channel, created_at=now, updated_at=now, revision=0)
 
-    async def _create(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _create(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         action = "open_thread" if slot.name == ROOT else "reply"
         self._at(f"{action}:before_intent")
         lease = self._lease()
         old = thread.post(slot.name)
         intent = EffectRecord(
-            key=post_key(incident.id, incident.incarnation, thread.generation, slot.name),
+            key=post_key(subject.id, subject.incarnation, thread.generation, slot.name),
             action=action,
-            target=_target(thread, slot),
+            target=self._target(thread, slot),
             state=EffectState.INTENDED,
             intended_at=self._clock(),
             lease_until=lease.until,
             attempts=old.create.attempts + 1 if old else 1,
+            failures=old.create.failures if old else 0,
         )
         post = replace(old, create=intent, due_at=None) if old else Post(slot.name, intent)
         thread = await self._commit(thread.with_post(post))
         self._at(f"{action}:after_intent")
         effect = _create_effect(thread, post, slot)
-        if intent.attempts == 1:
-            # The fenced store has no earlier attempt, so no copy can exist and the connector need not search for one.
+        if intent.failures == intent.attempts - 1:
+            # Of all earlier attempts it is known that they failed: no copy can exist, and the connector need not search for one.
             effect = replace(effect, params={**effect.params, "fresh": True})
         outcome = await self._apply(effect, lease)
         self._at(f"{action}:after_call")
         if outcome is None:
             return
+        self._judge(thread, outcome)
         await self._commit(thread.with_post(self._created(post, slot, outcome)))
         self._at(f"{action}:after_commit")
-        if isinstance(outcome, Refused) and slot.name != ROOT:
+        home = self._home(thread, slot)
+        if isinstance(outcome, Refused) and home is not None:
             # A reply is also refused when the root message was deleted.
-            await self._is_deleted(incident, Slot(ROOT, slot.message, "", slot.urgency))
+            owner = subject if home is thread else _Owner(home.incident, home.cluster)
+            await self._is_deleted(owner, Slot(ROOT, slot.message, "", slot.urgency))
 
     def _created(self, post: Post, slot: Slot, outcome: Outcome) -> Post:
         """The post after the call that should have created its message."""
@@ -136,18 +171,20 @@ class MessagePoster:
                 return replace(post, create=replace(intent, state=EffectState.UNKNOWN), due_at=until)
             case Retry():
                 until = self._backoff.pause(Doing.CREATE, outcome.after_s)
-                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
-                return replace(post, create=refused, due_at=until)
+                return replace(post, create=_failed(intent, outcome.reason), due_at=until)
+            case Blocked():
+                # Where the channel is broken, all that belongs there waits for it; else this message alone waits.
+                failed = replace(post, create=_failed(intent, outcome.reason))
+                return self._backoff.parked(failed) if outcome.by == READING else failed
             case Refused():
                 log.error(
                     "chat system rejected the message", slot=slot.name, key=intent.key, reason=outcome.reason
                 )
-                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
-                return self._backoff.parked(replace(post, create=refused))
+                return self._backoff.parked(replace(post, create=_failed(intent, outcome.reason)))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to {intent.action}")
 
-    async def _look_up(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _look_up(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         post = _known(thread, slot)
         outcome = await self._connector.lookup(_create_effect(thread, post, slot))
         match outcome:
@@ -156,25 +193,26 @@ class MessagePoster:
                 await self._commit(thread.with_post(self._created(post, slot, outcome)))
             case Absent():
                 self._backoff.succeeded(Doing.LOOK_UP)
-                await self._create(incident, thread, slot)
+                await self._create(subject, thread, slot)
             case Unknown() | Retry():
                 until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
                 unknown = replace(post.create, state=EffectState.UNKNOWN)
                 await self._commit(thread.with_post(replace(post, create=unknown, due_at=until)))
-            case Refused():
+            case Refused() | Blocked():
                 log.error("chat system rejected the message lookup", slot=slot.name, reason=outcome.reason)
                 unknown = replace(post.create, state=EffectState.UNKNOWN, reason=outcome.reason)
                 await self._commit(thread.with_post(self._backoff.parked(replace(post, create=unknown))))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to a lookup")
 
-    async def _edit(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _edit(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         lease = self._lease()
         post = replace(_known(thread, slot), shown="", due_at=None)
         thread = await self._commit(thread.with_post(post))
         outcome = await self._apply(_edit_effect(thread, post, slot), lease)
+        self._judge(thread, outcome)
         match outcome:
-            case None:
+            case None | Blocked():
                 return
             case Done() | AlreadyDone():
                 self._backoff.succeeded(Doing.EDIT)
@@ -186,14 +224,14 @@ class MessagePoster:
                 until = self._backoff.pause(Doing.EDIT, outcome.after_s)
                 await self._commit(thread.with_post(replace(post, due_at=until)))
             case Refused():
-                if not await self._is_deleted(incident, slot):
-                    about = {"slot": slot.name, "incident": incident.id, "reason": outcome.reason}
+                if not await self._is_deleted(subject, slot):
+                    about = {"slot": slot.name, "incident": subject.id, "reason": outcome.reason}
                     log.error("chat system rejected the edit", **about)
                     await self._commit(thread.with_post(self._backoff.parked(post)))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to an edit")
 
-    async def _check(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+    async def _check(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         """Search once more for copies of a message that was sent again; the connector deletes them."""
         lease = self._lease()
         post = _known(thread, slot)
@@ -209,24 +247,46 @@ class MessagePoster:
             case Unknown() | Retry():
                 post = replace(post, check_at=self._backoff.pause(Doing.CHECK, outcome.after_s))
             case _:
-                about = {"slot": slot.name, "incident": incident.id, "outcome": str(outcome)}
+                about = {"slot": slot.name, "incident": subject.id, "outcome": str(outcome)}
                 log.warning("duplicate-message check failed", **about)
                 post = replace(post, check_at=None)
         await self._commit(thread.with_post(post))
 
-    async def _is_deleted(self, incident: Incident, slot: Slot) -> bool:
+    def _judge(self, thread: Thread, outcome: Outcome | None) -> None:
+        """What a post or an edit says of its channel. Reading is left out: an app may post where it may not read."""
+        match outcome:
+            case Done() | AlreadyDone():
+                self._health.worked(thread.channel, self._clock())
+            case Blocked() if outcome.by != READING:
+                channel = EVERY_CHANNEL if outcome.by == "token" else thread.channel
+                self._health.failed(channel, outcome.reason, self._clock())
+
+    async def _is_deleted(self, subject: Subject, slot: Slot) -> bool:
         """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
-        thread = self.thread(incident.id, incident.cluster)
+        thread = self.thread(subject.id, subject.cluster)
         post = _known(thread, slot)
         outcome = await self._connector.lookup(_edit_effect(thread, post, slot))
         if not isinstance(outcome, Refused):
             return False
-        log.warning("message deleted", slot=slot.name, incident=incident.id, generation=thread.generation)
+        log.warning("message deleted", slot=slot.name, incident=subject.id, generation=thread.generation)
         if slot.name == ROOT and thread.generation < MAX_GENERATIONS:
             await self._commit(replace(thread, generation=thread.generation + 1, posts=()))
         else:
             await self._commit(thread.with_post(replace(post, gone=True)))
         return True
+
+    def _home(self, thread: Thread, slot: Slot) -> Thread | None:
+        """The thread whose root a message replies to; None for a root, and where its summary has none yet."""
+        if slot.name == ROOT:
+            return None
+        return home_of(thread, slot.name, self._store.documents.get(thread.parent))
+
+    def _target(self, thread: Thread, slot: Slot) -> Target:
+        home = self._home(thread, slot)
+        root = home.post(ROOT) if home is not None else None
+        if home is None or root is None:
+            return Target("Channel", thread.channel)
+        return Target("Thread", root.ts, namespace=home.channel)
 
     async def _apply(self, effect: Effect, lease: Lease) -> Outcome | None:
         """Make the call. None when the lease expired before it started: the task is then planned again from the document."""
@@ -247,18 +307,16 @@ class MessagePoster:
         return Lease.begin(self._lease_s, clock=self._clock)
 
 
+def _failed(intent: EffectRecord, reason: str) -> EffectRecord:
+    """The record of a call that certainly had no effect."""
+    return replace(intent, state=EffectState.REFUSED, reason=reason, failures=intent.failures + 1)
+
+
 def _known(thread: Thread, slot: Slot) -> Post:
     post = thread.post(slot.name)
     if post is None:
         raise LookupError(f"thread {thread.incident} has no message {slot.name}")
     return post
-
-
-def _target(thread: Thread, slot: Slot) -> Target:
-    root = thread.post(ROOT)
-    if slot.name == ROOT or root is None:
-        return Target("Channel", thread.channel)
-    return Target("Thread", root.ts, namespace=thread.channel)
 
 
 def _create_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
@@ -267,8 +325,7 @@ def _create_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
 
 
 def _edit_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
-    root = thread.post(ROOT)
-    of_thread = {"thread_ts": root.ts} if slot.name != ROOT and root is not None else {}
+    of_thread = {"thread_ts": post.create.target.name} if post.create.action == "reply" else {}
     return _effect(
         thread, post, slot, "edit", Target("Message", post.ts, namespace=thread.channel), **of_thread
     )

@@ -1,8 +1,8 @@
 """The chat process: one thread per incident, kept up to date with incidents, runs and timeline. It changes nothing else.
 
-It owns partitions as the responder does. On assignment, incidents, runs and the inventory's nodes are read from the beginning
-(compacted topics hold the latest state), the timeline from the committed offset. Nothing is posted before that: messages would
-flicker through old states.
+It owns partitions as the responder does. On assignment, incidents, runs and the inventory's nodes and jobs are read from the
+beginning (compacted topics hold the latest state), the timeline from the committed offset. Nothing is posted before that:
+messages would flicker through old states.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
+from faultline.chat.job_owners import JobOwners
+from faultline.chat.routes import Routes
 from faultline.chat.thread_publisher import ThreadPublisher
+from streams.config.connector_settings import SlackRoute
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import DocumentType, Outgoing
@@ -27,7 +30,7 @@ from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import BadInput
-from streams.model.facts import FactRecord, NodeFact
+from streams.model.facts import Fact, FactRecord, JobFact, NodeFact
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
@@ -49,6 +52,9 @@ class Chat:
         channel: str,
         lease_s: float,
         debounce_s: float = 1.0,
+        buttons: bool = False,
+        owners: JobOwners | None = None,
+        routes: Sequence[SlackRoute] = (),
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
@@ -57,10 +63,12 @@ class Chat:
         self._new_publisher = partial(
             ThreadPublisher,
             connector=connector,
-            channel=channel,
+            routes=Routes(channel, routes),
             group=PROCESS,
             debounce_s=debounce_s,
             lease_s=lease_s,
+            buttons=buttons,
+            owners=owners,
             clock=clock,
             at=at,
         )
@@ -98,7 +106,7 @@ class Chat:
     def _take(self, arrival: OwnedRecord[Thread]) -> None:
         publisher, record = self._publisher(arrival.owned), arrival.record
         if arrival.topic == INVENTORY.name:
-            _take_node(publisher, record)
+            _take_fact(publisher, record)
             return
         if record.value is None:
             return
@@ -158,19 +166,21 @@ class Chat:
             del self._publishers[owned]
 
 
-def _take_node(publisher: ThreadPublisher, record: ConsumerRecord[bytes, bytes]) -> None:
-    """Take a node of the inventory: it may stay cordoned for an incident. Other records are skipped by key, undecoded."""
+def _take_fact(publisher: ThreadPublisher, record: ConsumerRecord[bytes, bytes]) -> None:
+    """Take a node of the inventory, which may stay cordoned for an incident, or a job, which has an owner to be told. Other
+    records are skipped by key, undecoded."""
     cluster, kind, name = [*(record.key or b"").decode(errors="replace").split("/", 2), "", ""][:3]
-    if kind != "node":
+    if kind not in ("node", "job"):
         return
-    if record.value is None:
-        publisher.take_node(cluster, name, None)
-        return
-    try:
-        fact = decode(FactRecord, record.value).fact
-    except BadInput as error:
-        # Other readers of the inventory stop or dead-letter it; a thread may keep showing the last known state.
-        log.error("unreadable record", at=coordinates(record), reason=str(error))
-        return
-    if isinstance(fact, NodeFact):
+    fact: Fact | None = None
+    if record.value is not None:
+        try:
+            fact = decode(FactRecord, record.value).fact
+        except BadInput as error:
+            # Other readers of the inventory stop or dead-letter it; a thread may keep showing the last known state.
+            log.error("unreadable record", at=coordinates(record), reason=str(error))
+            return
+    if kind == "node" and (fact is None or isinstance(fact, NodeFact)):
         publisher.take_node(cluster, name, fact)
+    elif kind == "job" and (fact is None or isinstance(fact, JobFact)):
+        publisher.take_job(cluster, name, fact)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import orjson
 
+from faultline.chat.root_buttons import NOTHING_SAID, Handling
+from faultline.chat.run_messages import plan_table, progress_line, took, what_of
 from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, ticket_of
-from runbooks.engine.wait_reasons import ending_reason, waits_for
+from runbooks.engine.wait_reasons import waits_for
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.message import (
@@ -32,14 +34,14 @@ from streams.model.message import (
     some,
     without_priority,
 )
-from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState
+from streams.model.run import Mode, PlannedStep, Run, StepRecord, StepState
 
 MAX_PROOFS = 10
 MAX_LINES = 4
 MAX_LOG_LINES = 12
 MAX_NAMES = 6
 
-_INCIDENT = {
+INCIDENT_LOOK = {
     IncidentState.OPEN: ("🔴", "open", Tone.BAD),
     IncidentState.MITIGATING: ("🟠", "being mitigated", Tone.ACTIVE),
     IncidentState.VERIFYING: ("🟡", "verifying", Tone.ACTIVE),
@@ -49,32 +51,22 @@ _INCIDENT = {
     IncidentState.MERGED: ("⚪", "merged", Tone.QUIET),
 }
 _CONTAINED = ("🔧", CONTAINED, Tone.QUIET)
-_STEP = {
-    StepState.PENDING: ("▫️", "not started", Tone.QUIET),
-    StepState.AWAITING_APPROVAL: ("🟣", "waiting for approval", Tone.ASKING),
-    StepState.BLOCKED: ("⏸️", "blocked", Tone.ACTIVE),
-    StepState.RUNNING: ("⏳", "in progress", Tone.ACTIVE),
-    StepState.DONE: ("✅", "done", Tone.GOOD),
-    StepState.SKIPPED: ("⏭️", "skipped", Tone.QUIET),
-    StepState.WOULD: ("👁️", "would do", Tone.QUIET),
-    StepState.FAILED: ("❌", "failed", Tone.BAD),
-    StepState.CANCELLED: ("🚫", "cancelled", Tone.QUIET),
-}
 _TAKE_ON = (
     "Approve to take ownership: the runbook ends and you handle it from here. Reject if nobody takes it: the runbook ends, the "
     "jobs it suspended are resumed, and the incident is left for manual handling."
 )
-_MODE = {
-    Mode.SHADOW: "shadow: no changes",
-    Mode.APPROVE: "approval required",
-    Mode.AUTO: "automatic",
-}
 
 
-def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair] = ()) -> Message:
-    """The current state: what, where, impact, what is being done, and pending repairs last."""
+def root_message(
+    incident: Incident,
+    runs: Sequence[Run],
+    repairs: Sequence[PendingRepair] = (),
+    handling: Handling = NOTHING_SAID,
+    buttons: Sequence[Button] = (),
+) -> Message:
+    """The current state: what, where, impact, what is being done, what can be decided now, and pending repairs last."""
     contained = is_contained(incident, repairs)
-    glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
+    glyph, word, tone = _CONTAINED if contained else INCIDENT_LOOK[incident.state]
     over = "Contained" if contained else "Resolved"
     ticket = ticket_of(runs)
     facts = [
@@ -87,6 +79,8 @@ def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pend
         Fact("Started", at=incident.fault_at),
         Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
         Fact("Duration", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
+        Fact("Acknowledged by", handling.acked_by),
+        Fact("Silenced until", at=None if incident.state.is_over else handling.silenced_until),
         Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
     ]
     blocks: list[Block] = [
@@ -98,10 +92,12 @@ def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pend
         blocks.append(Paragraph(f"Merged into {incident.merged_into}: continue there."))
     waits = "" if incident.state.is_over else waits_for(incident, runs)
     if runs:
-        blocks.append(Paragraph(_now(runs[-1], with_reason=not waits)))
+        blocks.append(Paragraph(progress_line(runs[-1], with_reason=not waits)))
     if waits:
         blocks.append(Paragraph(f"Waiting for {waits}"))
         blocks += [Paragraph(why) for why in _whys(runs)]
+    if buttons:
+        blocks.append(Buttons(tuple(buttons)))
     blocks.append(Paragraph(incident.id, quiet=True))
     blocks += [Paragraph(f"🔧 {one.text}; once repaired, run: {one.way_out}") for one in repairs[:MAX_NAMES]]
     end = f": {some((one.text for one in repairs), 2)}" if contained else ""
@@ -146,42 +142,10 @@ def evidence_message(incident: Incident) -> Message:
     return Message(f"Evidence: {many}", tuple(blocks))
 
 
-def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
-    """The current state of one step."""
-    step = run.step(planned.id)
-    glyph, word, tone = _STEP[step.state]
-    what = _what(planned)
-    facts = [Fact("State", word)]
-    if planned.target is not None:
-        facts.append(Fact("Target", str(planned.target)))
-    if step.started_at:
-        facts.append(Fact("Started", at=step.started_at))
-    if step.started_at and step.finished_at:
-        facts.append(Fact("Took", took(step.finished_at - step.started_at)))
-    if step.undo is not None:
-        facts.append(Fact("Undo", f"{step.undo.state} {step.undo.reason}".strip()))
-    if step.effect is not None and (ticket := step.effect.result.get("ticket")):
-        facts.append(Fact("Ticket", str(ticket), url=str(step.effect.result.get("url") or "") or None))
-    heading = f"{glyph} {number}/{len(run.plan.steps)} {what}"
-    blocks: list[Block] = [Heading(heading), Facts(tuple(facts))]
-    if step.reason:
-        blocks.append(Paragraph(step.reason))
-    return Message(f"{heading}: {word}", tuple(blocks), tone)
-
-
-def plan_message(run: Run) -> Message:
-    """What a runbook in shadow mode would have done."""
-    summary = (
-        f"👁️ Runbook {run.plan.runbook} would run {len(run.plan.steps)} steps (shadow mode, no changes made)"
-    )
-    blocks: tuple[Block, ...] = (Heading(summary), _plan_table(run), *_reason(run.reason or run.plan.why))
-    return Message(summary, blocks)
-
-
 def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     """The request to approve a step, or who decided it and how."""
     step = run.step(planned.id)
-    what = _what(planned)
+    what = what_of(planned)
     if step.state is StepState.AWAITING_APPROVAL:
         return _question(incident, run, planned)
     decisions = [one for one in run.approvals if one.step == planned.id]
@@ -204,7 +168,7 @@ def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Mess
 def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     """Who may approve, whose approval is missing, until when, and the commands that answer it without the chat."""
     step = run.step(planned.id)
-    what = _what(planned)
+    what = what_of(planned)
     asks = planned.action == "ask"
     heading = (
         f"🟣 {what[:1].upper()}{what[1:]}" if asks else f"🟣 Approval needed: {what[:1].lower()}{what[1:]}"
@@ -233,7 +197,7 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
     blocks: tuple[Block, ...] = (
         Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, run:"),
-        Code(_answer_lines(run, planned)), *changed, _plan_table(run), Buttons(buttons), small,
+        Code(_answer_lines(run, planned)), *changed, plan_table(run), Buttons(buttons), small,
     )  # fmt: skip
     return Message(heading, blocks, Tone.ASKING)
 
@@ -275,49 +239,9 @@ def log_message(log: Sequence[TimelineEntry]) -> Message:
     return Message("What happened", (Heading("What happened (UTC)"), Code("\n".join(lines))))
 
 
-def took(span: timedelta) -> str:
-    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
-    seconds = max(0, int(span.total_seconds()))
-    if seconds < 60:
-        return f"{seconds} s"
-    minutes, rest = divmod(seconds, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
-
-
 def clock_time(at: datetime) -> str:
     """Hours, minutes and seconds in UTC."""
     return at.astimezone(UTC).strftime("%H:%M:%S")
-
-
-def _now(run: Run, *, with_reason: bool) -> str:
-    """One line on the progress of the run, with the reason of the current step unless the next line gives it."""
-    head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
-    if run.state.is_over:
-        ending = {RunState.SUCCEEDED: "completed", RunState.SHADOWED: "shadow run complete"}
-        end = ending.get(run.state, f"ended, {run.outcome or run.state}")
-        return f"{head}: {end}{f' ({why})' if (why := ending_reason(run)) else ''}"
-    for number, planned in enumerate(run.plan.steps, start=1):
-        step = run.step(planned.id)
-        if not step.state.is_over:
-            reason = f", {step.reason}" if step.reason and with_reason else ""
-            return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
-    return f"{head}: all steps complete"
-
-
-def _plan_table(run: Run) -> Table:
-    rows = tuple(
-        (str(number), _what(planned), str(planned.target or ""), "yes" if planned.destructive else "no")
-        for number, planned in enumerate(run.plan.steps, start=1)
-    )
-    return Table(("#", "step", "target", "destructive"), rows)
-
-
-def _what(planned: PlannedStep) -> str:
-    text = planned.describe or planned.action.replace("_", " ")
-    # The text of a ticket step is what the ticket asks for, which is not done when the ticket is opened.
-    return f"ticket: {text}" if planned.action.endswith("_ticket") and planned.describe else text
 
 
 def _reason(text: str) -> tuple[Paragraph, ...]:

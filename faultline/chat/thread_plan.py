@@ -1,33 +1,35 @@
 """The messages that an incident's thread should hold, and the next task to get there. Pure: documents and the time in, tasks out.
 
-The root message shows the current state and is edited in place; each step is one reply, edited as it progresses; an approval is
-a reply of its own whose buttons are removed once it is decided. A state change is posted at once, changes of detail are
-debounced.
+The root message shows the current state and is edited in place; a run is one reply with all its steps, edited as it progresses;
+an approval is a reply of its own whose buttons are removed once it is decided. A state change is posted at once, changes of
+detail are debounced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
+from faultline.chat.root_buttons import NOTHING_SAID, Handling
+from faultline.chat.run_messages import plan_message, run_message, step_message
 from faultline.chat.thread_messages import (
     approval_message,
     evidence_message,
     log_message,
-    plan_message,
     root_message,
-    step_message,
 )
 from runbooks.engine.containment import PendingRepair
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import inherited_wait_s
 from streams.model.conversation import TimelineEntry
+from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident
-from streams.model.message import Message
-from streams.model.run import EffectState, Mode, Run, StepState
-from streams.model.thread import ROOT, Post, Thread
+from streams.model.message import Button, Message
+from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
+from streams.model.thread import MEMBER, ROOT, Post, Thread
 
 MAX_LOG = 30
 """Lines of the timeline that a thread document keeps."""
@@ -44,6 +46,7 @@ class Urgency(StrEnum):
 
     APPROVAL = "0-approval"
     ROOT = "1-root"
+    OWNER = "1-to-the-owner"
     STEP = "2-step"
     EVIDENCE = "3-evidence"
     LOG = "4-log"
@@ -58,6 +61,22 @@ class Slot:
     mark: str
     urgency: Urgency
     patience_s: float = 0.0
+
+
+class Subject(Protocol):
+    """Whose thread it is: an incident, or the summary of several."""
+
+    @property
+    def id(self) -> str:
+        """The id of its thread document."""
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster, which decides on the partition."""
+
+    @property
+    def incarnation(self) -> int:
+        """Part of the keys of its messages."""
 
 
 class Doing(StrEnum):
@@ -84,14 +103,18 @@ def wanted(
     log: Sequence[TimelineEntry],
     posted: frozenset[str] = frozenset(),
     repairs: Sequence[PendingRepair] = (),
+    handling: Handling = NOTHING_SAID,
+    buttons: Sequence[Button] = (),
 ) -> tuple[Slot, ...]:
     """Every message the thread should hold now, the root first.
 
-    `posted` are the slots already in the thread, `repairs` the nodes that stay cordoned for the incident.
+    `posted` are the slots that are or may be in the thread, `repairs` the nodes that stay cordoned for the incident, `buttons`
+    what can be decided on the root now.
     """
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
+    root = root_message(incident, runs, repairs, handling, buttons)
     return (
-        Slot(ROOT, root_message(incident, runs, repairs), _root_mark(incident, runs, repairs), Urgency.ROOT),
+        Slot(ROOT, root, root_mark(incident, runs, repairs, buttons), Urgency.ROOT),
         *_evidence(incident),
         *(slot for run in runs for slot in _of_run(incident, run, posted)),
         *_log(log),
@@ -105,12 +128,13 @@ def next_task(
     *,
     debounce_s: float,
     paused: Mapping[Doing, datetime] | None = None,
+    parent: Thread | None = None,
 ) -> Task | None:
     """The most urgent task that is due, else the one due first, else None. `paused`: until when, by kind of work."""
     paused = paused or {}
     tasks = [
         Task(task.doing, task.slot, max(task.due_at, paused.get(task.doing, task.due_at)))
-        for task in tasks_of(thread, slots, now, debounce_s)
+        for task in tasks_of(thread, slots, now, debounce_s, parent)
     ]
     return first(tasks, now)
 
@@ -168,10 +192,45 @@ def weight(incident: Incident) -> tuple[bool, bool, int]:
     )
 
 
-def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
-    """All tasks of a thread, due now or later."""
-    root = thread.post(ROOT)
+def home_of(thread: Thread, slot: str, parent: Thread | None) -> Thread | None:
+    """The thread whose root a message replies to: the incident's own, or that of its summary while it has none."""
+    in_summary = slot.startswith(MEMBER) or (bool(thread.parent) and thread.post(ROOT) is None)
+    return parent if in_summary else thread
+
+
+def tasks_of(
+    thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float, parent: Thread | None = None
+) -> Iterator[Task]:
+    """All tasks of a thread, due now or later. A silence holds back what is neither a question nor a new state of the root.
+
+    `parent` is the thread of its summary, where it has one.
+    """
+    for task in _tasks_of(thread, slots, now, debounce_s, parent):
+        until = thread.silenced_until
+        if until is None or until <= now or _breaks_silence(thread, task):
+            yield task
+        else:
+            yield replace(task, due_at=max(task.due_at, until))
+
+
+def _breaks_silence(thread: Thread, task: Task) -> bool:
+    """What was sent already and is not known to be there is looked up all the same: nobody hears of that."""
+    if task.doing in (Doing.LOOK_UP, Doing.CHECK) or task.slot.urgency is Urgency.APPROVAL:
+        return True
+    post = thread.post(task.slot.name)
+    is_root = task.slot.name == ROOT or task.slot.name.startswith(MEMBER)
+    return is_root and (post is None or post.mark != task.slot.mark)
+
+
+def _tasks_of(
+    thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float, parent: Thread | None
+) -> Iterator[Task]:
+    own_root = any(slot.name == ROOT for slot in slots)
     for slot in slots:
+        home = home_of(thread, slot.name, parent)
+        if home is parent and own_root and not slot.name.startswith(MEMBER):
+            home = thread  # its own root comes first, and is not there yet
+        root = home.post(ROOT) if home is not None else None
         if slot.name != ROOT and not (root and root.stands):
             continue
         post = thread.post(slot.name)
@@ -205,9 +264,14 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair]) -> str:
+def root_mark(
+    incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair], buttons: Sequence[Button]
+) -> str:
+    """What is edited in at once when it changes."""
     closed = [f"closed:{one.node}" for one in repairs] if incident.state.is_over else []
-    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
+    # What can no longer be decided goes at once. Of what is over, only the state counts: see `still_updated`.
+    offered = [button.action for button in buttons] if not incident.state.is_over else []
+    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed, *offered])
 
 
 def _evidence(incident: Incident) -> Iterator[Slot]:
@@ -225,6 +289,12 @@ def _of_run(incident: Incident, run: Run, posted: frozenset[str]) -> Iterator[Sl
         # One message for the whole plan: a reply for each step that was not taken would be noise.
         yield Slot(f"plan/{run.id}", plan_message(run), run.state, Urgency.STEP)
         return
+    # A thread that an older version began has a reply per step, and goes on as it began.
+    by_step = any(name.startswith(f"step/{run.id}/") for name in posted)
+    begun = [step for step in run.steps if _has_begun(step)]
+    if begun and not by_step:
+        states = digest(run.state, *(step.state for step in run.steps), size=4)
+        yield Slot(f"run/{run.id}", run_message(run), states, Urgency.STEP)
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         asked = f"approval/{run.id}/{planned.id}"
@@ -232,6 +302,10 @@ def _of_run(incident: Incident, run: Run, posted: frozenset[str]) -> Iterator[Sl
         if step.state is StepState.AWAITING_APPROVAL or decided or asked in posted:
             message = approval_message(incident, run, planned)
             yield Slot(asked, message, message.tone, Urgency.APPROVAL)
-        if step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL:
+        if by_step and _has_begun(step):
             message = step_message(run, planned, number)
             yield Slot(f"step/{run.id}/{planned.id}", message, step.state, Urgency.STEP)
+
+
+def _has_begun(step: StepRecord) -> bool:
+    return step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL

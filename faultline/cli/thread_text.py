@@ -8,10 +8,25 @@ from typing import Any
 from faultline.cli.output import laid_out
 from faultline.replay.threads import Posted, final
 from streams.model.clock import moment, rfc3339
-from streams.model.message import Block, Buttons, Code, Fact, Facts, Heading, Message, Paragraph, Table, plain
+from streams.model.message import (
+    Block,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Notice,
+    Paragraph,
+    Step,
+    Steps,
+    Table,
+    plain,
+)
 
 INDENT = "    "
 WIDTH = 150
+STEP_MARKS = {"pending": "[ ]", "in_progress": "[>]", "complete": "[x]", "error": "[!]"}
 MAX_TEXT = 2000
 """Longer texts are cut after this many characters."""
 
@@ -46,17 +61,28 @@ def message_lines(message: Message) -> list[str]:
 
 def _lines(block: Block) -> Iterator[str]:
     match block:
-        case Heading() | Paragraph():
+        case Heading() | Paragraph() | Notice():
             yield plain(block.text, MAX_TEXT)
         case Facts():
             yield "  ·  ".join(f"{fact.label}: {_value(fact)}" for fact in block.facts)
         case Table():
             cells = [[plain(cell, MAX_TEXT) for cell in row] for row in (block.columns, *block.rows)]
             yield from laid_out(cells, WIDTH)
+        case Steps():
+            yield plain(block.title, MAX_TEXT)
+            for step in block.steps:
+                yield from _step_lines(step)
         case Code():
             yield from (f"| {plain(line, MAX_TEXT)}" for line in block.text.splitlines())
         case Buttons():
             yield " ".join(f"[{button.label}]" for button in block.buttons)
+
+
+def _step_lines(step: Step) -> Iterator[str]:
+    facts = "".join(f"  ·  {fact.label}: {_value(fact)}" for fact in step.facts)
+    yield f"{STEP_MARKS[step.state]} {plain(step.title, MAX_TEXT)}{facts}"
+    if step.detail:
+        yield f"    {plain(step.detail, MAX_TEXT)}"
 
 
 def _value(fact: Fact) -> str:

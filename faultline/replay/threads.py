@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
+from faultline.chat.summaries import PREFIX
 from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, next_task
 from faultline.chat.thread_sources import ThreadSources
+from faultline.chat.wanted_threads import WantedThreads
 from runbooks.engine.commit_batch import CommitBatch
 from streams.config.connector_settings import SlackSettings
 from streams.correlate.changes import MORE_EVIDENCE, Changes
 from streams.model.conversation import TimelineEntry
-from streams.model.facts import Fact, NodeFact
-from streams.model.incident import Incident
+from streams.model.facts import Fact, JobFact, NodeFact
 from streams.model.message import Message
 from streams.model.run import EffectRecord, EffectState, Target
-from streams.model.thread import Post, Thread
+from streams.model.thread import MEMBER, Post, Thread
 
 DEBOUNCE_S = float(SlackSettings().debounce_s)
+_BEFORE = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class RecordedThreads:
         self.posted: list[Posted] = []
         self._sources = ThreadSources()
         self._threads: dict[str, Thread] = {}
+        self._wanted = WantedThreads(self._sources, self._known)
+        self._now = _BEFORE
         self._due: dict[str, datetime] = {}
 
     def take_changes(self, changes: Changes) -> None:
@@ -58,19 +62,28 @@ class RecordedThreads:
         self._take_entries(batch.timeline)
 
     def take_fact(self, key: str, fact: Fact | None) -> None:
-        """A record of the inventory. Only nodes are shown in threads."""
+        """A record of the inventory. Threads show nodes and jobs."""
         cluster, kind, name = key.split("/", 2)
+        if kind == "job" and (fact is None or isinstance(fact, JobFact)):
+            self._sources.take_job(cluster, name, fact)
         if kind == "node" and (fact is None or isinstance(fact, NodeFact)):
             self._sources.take_node(cluster, name, fact)
 
     def advance(self, now: datetime) -> None:
         """Post and edit everything that is due."""
-        due = [name for name, at in self._due.items() if at <= now]
-        for name in dict.fromkeys((*self._sources.changed, *due)):
-            self._sources.changed.pop(name, None)
-            self._due.pop(name, None)
-            if (incident := self._sources.incidents.get(name)) is not None:
-                self._post(incident, now)
+        self._now = now
+        changed = self._sources.changed
+        changed.update(dict.fromkeys(name for name, at in self._due.items() if at <= now))
+        while changed:
+            names = list(changed)
+            for joined in self._wanted.joining(names):
+                self._threads[joined.incident] = joined
+                changed[joined.parent] = None
+            # A summary begins before its members reply to it.
+            for name in sorted(changed, key=lambda name: not name.startswith(PREFIX)):
+                changed.pop(name)
+                self._due.pop(name, None)
+                self._post(name, now)
 
     def by_incident(self) -> dict[str, list[Posted]]:
         """What was posted, by thread, in the order of their first messages."""
@@ -90,19 +103,23 @@ class RecordedThreads:
     def _thread(self, incident: str, cluster: str, now: datetime) -> Thread:
         return self._threads.get(incident) or Thread(incident, cluster, "", created_at=now, updated_at=now)
 
-    def _post(self, incident: Incident, now: datetime) -> None:
-        thread = self._thread(incident.id, incident.cluster, now)
-        while True:
-            slots = self._sources.slots_of(incident, thread, now)
-            task = next_task(thread, slots, now, debounce_s=DEBOUNCE_S)
+    def _known(self, incident: str, cluster: str) -> Thread:
+        return self._thread(incident, cluster, self._now)
+
+    def _post(self, name: str, now: datetime) -> None:
+        while (wanted := self._wanted.wanted(name, now)) is not None:
+            task = next_task(wanted.thread, wanted.slots, now, debounce_s=DEBOUNCE_S, parent=wanted.parent)
             if task is None or task.due_at > now:
-                break
-            self.posted.append(
-                Posted(now, incident.id, task.slot.name, task.slot.message, task.doing is Doing.EDIT)
-            )
-            thread = self._threads[incident.id] = thread.with_post(_standing(task.slot, now))
-        if task is not None:
-            self._due[incident.id] = task.due_at
+                if task is not None:
+                    self._due[name] = task.due_at
+                self._wanted.look_again(name, wanted.thread, now)
+                return
+            thread = wanted.thread.parent if task.slot.name.startswith(MEMBER) else name
+            slot = f"{task.slot.name}/{name}" if thread != name else task.slot.name
+            self.posted.append(Posted(now, thread, slot, task.slot.message, task.doing is Doing.EDIT))
+            self._threads[name] = wanted.thread.with_post(_standing(task.slot, now))
+            self._wanted.committed(name)
+            self._sources.changed.pop(name, None)
 
 
 def final(posted: Sequence[Posted]) -> list[Posted]:

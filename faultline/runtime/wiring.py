@@ -129,6 +129,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 
 async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.chat.slack import Slack
+    from faultline.chat.job_owners import JobOwners
     from faultline.chat.process import Chat
 
     if settings.slack.token is None:
@@ -141,6 +142,9 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             slack,
             channel=settings.slack.channel,
             debounce_s=settings.slack.debounce_s,
+            buttons=settings.slack.takes_answers,
+            routes=settings.slack.routes,
+            owners=JobOwners.load(settings.slack.owners_file) if settings.slack.tell_owners else None,
             lease_s=settings.responder.lease_s,
             pulse=pulse,
             at=at,

@@ -1,7 +1,8 @@
 """A stand-in for Slack's Web API: the six methods that threads need, with Slack's own error words.
 
 Like Slack it answers 200 with `ok: false`, shows metadata only when asked, replaces metadata on an update (what is left out
-is gone), and takes messages only within Block Kit's caps.
+is gone), and takes messages only within Block Kit's caps: 50 blocks, 3,000 characters a section, 50 tasks a plan with ids of
+their own and one of four states, no plan in an attachment, block ids that differ.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _CAPS = {
     "fields": 10,
     "field": 2000,
     "blocks": 50,
+    "tasks": 50,
+    "block_id": 255,
     "total": 13_200,
 }
 
@@ -73,6 +76,8 @@ class SlackStandin(Standin):
         self.token = token
         self.lag_s = lag_s
         self.archived: set[str] = set()
+        self.missing_scopes: dict[str, str] = {}
+        """Scope that the token lacks, by method."""
         self.per_minute: dict[str, int] = {}
         """Optional rate limit by method, counted per channel."""
         self.channels: dict[str, list[Posting]] = {name: [] for name in channels}
@@ -122,6 +127,8 @@ class SlackStandin(Standin):
                 return web.json_response(
                     {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)}
                 )
+            if needed := self.missing_scopes.get(name):
+                return web.json_response({"ok": False, "error": "missing_scope", "needed": needed})
             try:
                 return web.json_response({"ok": True} | handler(args))
             except _SlackError as error:
@@ -234,7 +241,18 @@ class SlackStandin(Standin):
         return channel
 
 
+_TASK_MARKS = {"pending": "▫️", "in_progress": "⏳", "complete": "✅", "error": "❌"}
+
+
+def _task_texts(task: Mapping[str, Any]) -> list[str]:
+    parts = task["details"]["elements"][0]["elements"] if "details" in task else []
+    return [task["title"], "".join(part.get("text") or part.get("fallback", "") for part in parts)]
+
+
 def _texts(block: Mapping[str, Any]) -> list[str]:
+    if block["type"] == "plan":
+        shown = [[f"{_TASK_MARKS[task['status']]} ", *_task_texts(task)] for task in block["tasks"]]
+        return [block["title"], *(f"{mark}{title}  {details}".rstrip() for mark, title, details in shown)]
     if block["type"] == "actions":
         return [" ".join(f"[{one['text']['text']}]" for one in block["elements"])]
     own = [block["text"]["text"]] if "text" in block else []
@@ -287,6 +305,12 @@ def _check_content(args: Mapping[str, Any]) -> None:
         raise _SlackError("msg_too_long")
     if max(len(blocks), len(inner)) > _CAPS["blocks"] or any(map(_wrong_block, [*blocks, *inner])):
         raise _SlackError("invalid_blocks")
+    kinds = [block.get("type") for block in blocks]
+    names = [block["block_id"] for block in [*blocks, *inner] if "block_id" in block]
+    if "plan" in {block.get("type") for block in inner} or kinds.count("plan") > 1:
+        raise _SlackError("invalid_attachments")
+    if len(set(names)) < len(names) or any(not 0 < len(name) <= _CAPS["block_id"] for name in names):
+        raise _SlackError("invalid_blocks")
     if len(str(args.get("text", ""))) + sum(map(_characters, [*blocks, *inner])) > _CAPS["total"]:
         raise _SlackError("msg_blocks_too_long")
     metadata = args.get("metadata")
@@ -313,8 +337,30 @@ def _wrong_block(block: Mapping[str, Any]) -> bool:
             return not 0 < len(block["text"]["text"]) <= 150
         case "divider":
             return False
+        case "plan":
+            tasks = block.get("tasks", [])
+            ids = {task.get("task_id") for task in tasks}
+            return (
+                not block.get("title")
+                or not 0 < len(tasks) <= _CAPS["tasks"]
+                or len(ids) < len(tasks)
+                or any(map(_wrong_task, tasks))
+            )
         case _:
             return True
+
+
+def _wrong_task(task: Mapping[str, Any]) -> bool:
+    """A task has an id, a title, one of four states and details as rich text of one element; it says no type of its own."""
+    details = task.get("details", {"type": "rich_text", "elements": [{}]})
+    return (
+        "type" in task
+        or not task.get("task_id")
+        or not task.get("title")
+        or task.get("status") not in ("pending", "in_progress", "complete", "error")
+        or details.get("type") != "rich_text"
+        or len(details.get("elements", [])) != 1
+    )
 
 
 def _wrong_button(button: Mapping[str, Any]) -> bool:
@@ -322,6 +368,8 @@ def _wrong_button(button: Mapping[str, Any]) -> bool:
 
 
 def _characters(block: Mapping[str, Any]) -> int:
+    if block["type"] == "plan":
+        return len(block["title"]) + sum(len(text) for task in block["tasks"] for text in _task_texts(task))
     texts = [block["text"]["text"]] if "text" in block else []
     texts += [one["text"] for one in block.get("fields", [])]
     texts += [

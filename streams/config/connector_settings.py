@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, StringConstraints, field_validator
 
 from streams.config.setting_types import Channel, Name, Namespace, ProjectKey, Url
 from streams.config.settings import Contradiction, Section
+from streams.model.signal import Severity
 
 
 class KubernetesSettings(Section):
@@ -33,6 +36,42 @@ class NodeWorkSettings(Section):
 def _none_when_empty(value: object) -> object:
     """An environment variable cannot unset what a file sets, only empty it."""
     return None if value == "" else value
+
+
+_TimeOfDay = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+
+
+class BusinessHours(Section):
+    """Hours of certain days of the week, e.g. those in which a team reads its channel."""
+
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(
+        ("mon", "tue", "wed", "thu", "fri"), min_length=1, description="days on which the hours begin"
+    )
+    start: _TimeOfDay = Field("09:00", description="first minute, HH:MM")
+    end: _TimeOfDay = Field(
+        "18:00", description="minute at which they are over; earlier than the start: on the next day"
+    )
+    tz: str = Field("UTC", description="time zone, e.g. Europe/Vienna")
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Hours of no length, or of a place that nobody knows."""
+        if self.start == self.end:
+            yield ("start", "end"), "the same, so the hours never begin"
+        try:
+            ZoneInfo(self.tz)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            yield ("tz",), "no time zone of that name"
+
+
+class SlackRoute(Section):
+    """Incidents that are told in another channel. All that is set has to fit; patterns are shell patterns."""
+
+    channel: Channel = Field(min_length=1, description="channel id (C…)")
+    cluster: str | None = Field(None, description="pattern of the cluster's name")
+    namespace: str | None = Field(None, description="pattern of the namespace of any job that it affects")
+    family: str | None = Field(None, description="pattern of the incident's family, e.g. gpu_*")
+    severities: tuple[Severity, ...] = Field((), description="severities at the time when the thread begins")
+    hours: BusinessHours | None = Field(None, description="only in these hours")
 
 
 class SlackSettings(Section):
@@ -68,7 +107,21 @@ class SlackSettings(Section):
         50.0, ge=0.1, le=600_000, description="calls of any other method per channel; Slack's tier 3 is fifty"
     )
 
-    _none_when_empty = field_validator("token", "app_token", "signing_secret", mode="before")(
+    tell_owners: bool = Field(
+        False, description="tell the owner of a job in its thread when it is stopped, moved, or needs them"
+    )
+    owners_file: Path | None = Field(
+        None, description="YAML list of rows: owner, namespace or job (patterns), and slack (U… or S…)"
+    )
+    routes: tuple[SlackRoute, ...] = Field(
+        (), description="other channels, the first that fits; an incident keeps the channel that it began in"
+    )
+    blocks: Literal["rich", "classic"] = Field(
+        "rich",
+        description="how a run is shown: rich as a plan with a mark per step, classic as text, for clients without plans",
+    )
+
+    _none_when_empty = field_validator("token", "app_token", "signing_secret", "owners_file", mode="before")(
         _none_when_empty
     )
 

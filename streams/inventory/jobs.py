@@ -28,6 +28,7 @@ from streams.inventory.objects import (
     identity,
     is_managed,
     items,
+    labels_of,
     part,
     text,
     whole,
@@ -49,6 +50,9 @@ TRAINS = Workload(WorkloadClass.TRAINING)
 FIRST_ROLES = ("master", "chief")
 """Roles that hold rank 0, wherever the spec lists them."""
 RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"})
+
+OWNER_MARK = "faultline.dev/owner"
+"""Annotation or label of a job that says whom to notify. A label cannot hold an address, an annotation can."""
 
 _DEEPEST = 8
 """How far down in a spec pods are looked for: no kind nests them deeper."""
@@ -93,7 +97,7 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         pods=pod_count(job),
         world=world_size(job),
         managed=is_managed(job),
-        owner=text(annotations_of(job), "faultline.dev/owner"),
+        owner=text(annotations_of(job), OWNER_MARK) or text(labels_of(job), OWNER_MARK),
         workload=work.kind,
         workload_guessed=True if work.guessed else None,
     )

@@ -165,7 +165,7 @@ class JobFact:
     world: int | None = None
     managed: bool = True
     owner: str | None = None
-    """Whom to notify: the annotation `faultline.dev/owner`, else None."""
+    """Whom to notify: the annotation or label `faultline.dev/owner`, else None."""
     workload: WorkloadClass | None = None
     """What it is for, as of a pod."""
     workload_guessed: Literal[True] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -83,12 +83,61 @@ class Table:
     type: Literal["table"] = "table"
 
 
+MAX_STEPS = 50
+"""Steps of one `Steps` block; whoever has more folds those that matter least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of several. `state` is what the eye sees; the title or the facts say it in words."""
+
+    id: str
+    """Unique in its block, and the same at every edit."""
+    title: str
+    state: Literal["pending", "in_progress", "complete", "error"]
+    facts: tuple[Fact, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps that are carried out one after the other, at most `MAX_STEPS`."""
+
+    title: str
+    steps: tuple[Step, ...]
+    type: Literal["steps"] = "steps"
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
     """Raw lines, shown as they are."""
 
     text: str
     type: Literal["code"] = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment within a sentence."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for somebody in particular. `who` are their ids in the chat system; a sink without them shows the sentence."""
+
+    who: tuple[str, ...]
+    parts: tuple[str | Moment, ...]
+    type: Literal["notice"] = "notice"
+
+    @property
+    def text(self) -> str:
+        """The sentence with its moments in UTC."""
+        return "".join(
+            part if isinstance(part, str) else part.at.astimezone(UTC).strftime("%H:%M UTC")
+            for part in self.parts
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +159,7 @@ class Buttons:
 
 
 Block = Annotated[
-    Heading | Paragraph | Facts | Table | Code | Buttons,
+    Heading | Paragraph | Facts | Table | Steps | Code | Notice | Buttons,
     Field(discriminator="type"),
 ]
 

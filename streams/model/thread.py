@@ -15,11 +15,14 @@ from streams.model.run import EffectRecord, EffectState
 
 ROOT = "root"
 """The slot of the message in the channel that the others reply to."""
+MEMBER = "member/"
+"""How the slot begins of the one reply that an incident has in the thread of its summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One message of the thread. `slot` says which: `root`, `evidence`, `step/<run>/<step>`, `approval/<run>/<step>`, `log`.
+    """One message of the thread. `slot` says which: `root`, `evidence`, `run/<run>`, `approval/<run>/<step>`, `log`; in threads
+    of older versions `step/<run>/<step>`; in the thread of a summary `member/<summary>/<generation>`.
 
     `create` is the record of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the message
     is known to show, empty while the outcome of an edit is unknown; `mark` is the state it was shown with: a new state is
@@ -45,6 +48,11 @@ class Post:
         return self.create.state is EffectState.CONFIRMED and not self.gone
 
     @property
+    def may_stand(self) -> bool:
+        """True unless it is known not to be in the channel: what was sent without an answer may be."""
+        return self.create.state is not EffectState.REFUSED and not self.gone
+
+    @property
     def ts(self) -> str:
         """The chat system's id of the message, empty while it is not known."""
         return str(self.create.result.get("ts", ""))
@@ -52,7 +60,10 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The value of the `threads` topic: everything the chat process needs to continue. `generation` counts lost roots."""
+    """The value of the `threads` topic: everything the chat process needs to continue. `generation` counts lost roots.
+
+    `incident` is an incident's id, or that of a summary of several incidents.
+    """
 
     incident: str
     cluster: str
@@ -66,6 +77,12 @@ class Thread:
     """The latest lines of the incident's timeline."""
     log_offset: int = -1
     """Offset of the last timeline record that was added; earlier ones are skipped."""
+    acked_by: str = ""
+    """Who acknowledged the incident last; empty while nobody has."""
+    silenced_until: datetime | None = None
+    """Until when only decisions and the incident's state are told."""
+    parent: str = ""
+    """The summary whose thread this incident is told in; it keeps its membership when it gets a thread of its own."""
     schema: int = 1
 
     def post(self, slot: str) -> Post | None:

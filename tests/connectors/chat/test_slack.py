@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Retry, Unknown
+from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused, Retry, Unknown
 from connectors.chat.rate_limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
 from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.config.connector_settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
-from streams.model.message import Heading, Message, Tone
+from streams.model.message import MAX_STEPS, Fact, Heading, Message, Step, Steps, Tone
 from streams.model.run import Target
 from tests.connectors.chat.test_slack_contract import CHANNEL, MESSAGE, ROOT, effect, slack
+from tests.connectors.chat.thread_documents import NOW
 from tests.contract.case import LostLease
 
 LEASE = NoLease()
@@ -133,7 +134,12 @@ async def test_a_message_not_yet_in_history_is_found_at_the_second_look(server: 
         ("ratelimited", Retry),
         ("internal_error", Unknown),
         ("fatal_error", Unknown),
-        ("not_in_channel", Refused),
+        ("msg_too_long", Refused),
+        ("not_in_channel", Blocked),
+        ("is_archived", Blocked),
+        ("channel_not_found", Blocked),
+        ("token_revoked", Blocked),
+        ("missing_scope", Blocked),
     ],
 )
 async def test_slacks_words_are_understood(
@@ -148,15 +154,16 @@ async def test_slacks_words_are_understood(
         outcome = await connector.apply(ROOT, LEASE)
         await connector.close()
     assert isinstance(outcome, expected)
-    assert isinstance(outcome, Retry | Unknown | Refused)
+    assert isinstance(outcome, Retry | Unknown | Refused | Blocked)
     assert word in outcome.reason
 
 
-async def test_a_wrong_token_is_a_refusal(server: SlackStandin) -> None:
+async def test_a_wrong_token_waits_for_a_person(server: SlackStandin) -> None:
     connector = slack(server.base_url, token=SecretStr("xoxb-wrong"))
     outcome = await connector.apply(ROOT, LEASE)
     await connector.close()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Blocked)
+    assert outcome.by == "token"
     assert "invalid_auth" in outcome.reason
     assert "xoxb-wrong" not in outcome.reason
 
@@ -229,3 +236,36 @@ async def test_a_burst_of_posts_keeps_to_one_a_second(server: SlackStandin) -> N
     await connector.close()
     assert now[0] >= 1.9
     assert MESSAGE.summary == server.roots()[0].text
+
+
+async def test_an_app_that_may_not_read_blocks_its_lookups_only(
+    server: SlackStandin, connector: Slack
+) -> None:
+    server.missing_scopes = {"conversations.history": "channels:history"}
+    found = await connector.lookup(ROOT)
+    assert isinstance(found, Blocked)
+    assert found.by == "reading"
+    assert "needs scope channels:history" in found.reason
+    fresh = replace(ROOT, params={**ROOT.params, "fresh": True})
+    assert isinstance(await connector.apply(fresh, LEASE), Done)
+
+
+@pytest.mark.parametrize(("blocks", "kinds"), [("rich", ["section", "plan"]), ("classic", ["section"])])
+async def test_a_run_of_fifty_steps_is_taken_in_either_form(
+    server: SlackStandin, blocks: str, kinds: list[str]
+) -> None:
+    steps = tuple(
+        Step(f"s{n}", "see it make progress " * 9, "pending", (Fact("Since", at=NOW),), "it waits " * 99)
+        for n in range(MAX_STEPS)
+    )
+    message = Message("a run", (Heading("a run"), Steps("50 steps", steps)), Tone.ACTIVE)
+    connector = slack(server.base_url, blocks=blocks)
+    root = await connector.apply(effect("open_thread", ROOT.target, message=message), LEASE)
+    assert isinstance(root, Done)
+    target = Target("Message", str(root.result["ts"]), namespace=CHANNEL)
+    done = replace(message, blocks=(Steps("50 steps", tuple(replace(s, state="complete") for s in steps)),))
+    assert isinstance(await connector.apply(effect("edit", target, message=done), LEASE), Done)
+    await connector.close()
+    (posted,) = server.roots()
+    assert [block["type"] for block in posted.blocks] == kinds
+    assert sum("see it make progress" in line for line in posted.lines) >= 3

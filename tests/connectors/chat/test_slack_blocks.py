@@ -29,6 +29,8 @@ from streams.model.message import (
     Heading,
     Message,
     Paragraph,
+    Step,
+    Steps,
     Table,
     Tone,
     plain,
@@ -48,6 +50,7 @@ def everything(text: str) -> Message:
             Paragraph(text),
             Facts((Fact(text, text), Fact("when", at=NOW))),
             Table((text, "b"), ((text, text),)),
+            Steps(text, (Step("a", text, "error", (Fact(text, text), Fact("when", at=NOW)), text),)),
             Code(text),
             Buttons((Button("approve", text, "v"),)),
         ),
@@ -88,6 +91,47 @@ CASES = {
     ),
     "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
 }
+
+
+def plan(count: int, text: str = "x") -> Message:
+    steps = tuple(
+        Step(
+            f"s{n}", text, "pending", (Fact("Since", at=NOW), Fact(text, text, url="https://a.example")), text
+        )
+        for n in range(count)
+    )
+    return Message("s", (Heading("h"), Steps(text, steps), Paragraph(text)))
+
+
+@pytest.mark.parametrize("rich", [True, False], ids=["rich", "classic"])
+@pytest.mark.parametrize("count", [1, 50, 80])
+@pytest.mark.parametrize("text", ["x", HOSTILE, "&<>" * 2000], ids=["short", "hostile", "long"])
+def test_a_plan_keeps_within_the_caps_and_mentions_nobody(count: int, text: str, rich: bool) -> None:
+    shown = render(plan(count, text), rich=rich)
+    _check_content(shown)  # raises when Slack would reject it
+    assert not any(bad in json.dumps(shown) for bad in ("<!channel>", "<@U1>", "<http://evil"))
+    (tasks,) = [block["tasks"] for block in shown["blocks"] if block["type"] == "plan"] or [[]]
+    assert len(tasks) == (min(count, 50) if rich else 0)
+
+
+def test_a_plan_is_shown_in_the_readers_own_time_in_either_form() -> None:
+    rich, classic = render(plan(1)), render(plan(1), rich=False)
+    (task,) = rich["blocks"][1]["tasks"]
+    parts = task["details"]["elements"][0]["elements"]
+    assert [part["timestamp"] for part in parts if part["type"] == "date"] == [int(NOW.timestamp())]
+    assert f"<!date^{int(NOW.timestamp())}^" in json.dumps(classic["attachments"])
+
+
+def test_an_edit_has_new_block_ids_and_the_same_action_ids() -> None:
+    buttons = Buttons((Button("approve", "Approve", "v"),))
+    one, other = (
+        render(Message("s", (*plan(n).blocks, buttons)), answers=True)["blocks"]
+        + render(Message("s", (*plan(n).blocks, buttons)), answers=True)["attachments"][0]["blocks"]
+        for n in (1, 2)
+    )
+    assert not {block["block_id"] for block in one} & {block["block_id"] for block in other}
+    assert [e["action_id"] for e in one[-1]["elements"]] == [e["action_id"] for e in other[-1]["elements"]]
+    assert [task["task_id"] for task in one[1]["tasks"]] == ["s0"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -132,6 +176,7 @@ def test_hostile_text_can_neither_mention_nor_link_nor_leave_its_code_block() ->
             assert dangerous not in text
     fenced = [text for text in parsed if text.startswith("```")]
     assert len(fenced) == 2
+    assert "<!channel>" not in json.dumps(shown["blocks"][1])
     assert all(text.endswith("```") and "```" not in text[3:-3] for text in fenced)
     assert all(part["verbatim"] for part in _mrkdwn_parts(shown))
 

@@ -88,7 +88,7 @@ class PostCase(Case):
         return [(message.ts, message.text, message.edits) for message in self._all()]
 
     def refusal(self) -> Answer:
-        return Answer(200, '{"ok":false,"error":"is_archived"}')
+        return Answer(200, '{"ok":false,"error":"msg_too_long"}')
 
 
 @pytest.fixture

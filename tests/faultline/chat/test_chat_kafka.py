@@ -37,8 +37,9 @@ from streams.kafka.topics import (
 from streams.model.clock import utc_now
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
+from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.run import EffectRecord, EffectState, Run, RunOutcome, RunState, StepState
 from tests.connectors.chat import thread_documents
 from tests.testbed.children import Child
@@ -190,6 +191,40 @@ async def test_killed_at_any_point_it_leaves_each_message_exactly_once(world: Wo
     assert len(world.replies()) == 1
 
 
+@pytest.mark.parametrize(
+    "label",
+    sample(
+        (f"{a}:{p}" for a in ("open_thread", "reply") for p in CRASH_POINTS),
+        "open_thread:after_call",
+        "reply:after_call",
+    ),
+)
+async def test_killed_within_a_summary_it_leaves_one_root_and_one_reply_for_each(
+    world: World, label: str
+) -> None:
+    incidents = [_down(n) for n in range(6)]
+    for incident in incidents:
+        await world.tell(incident)
+    with world.chat(die_at=label) as dying:
+        await world.see(lambda: dying.exit_code == -signal.SIGKILL, f"dies at {label}")
+    for incident in incidents:
+        await world.tell(replace(incident, revision=2, state=IncidentState.RESOLVED, closed_at=utc_now()))
+    await world.tell(_down(6))
+    with world.chat():
+        await world.see(lambda: len(world.replies()) == 7, "each has its reply")
+        await world.see(lambda: sum("resolved" in reply.text for reply in world.replies()) == 6, "of its end")
+    assert len(world.slack.roots()) == 1
+    keys = [message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted]
+    assert len(keys) == len(set(keys)) == 8
+
+
+def _down(number: int) -> Incident:
+    now, root = utc_now(), Entity("c1", node=f"node-{number}")
+    return thread_documents.incident(
+        id=incident_id("c1", root, "node_down", 1), root=root, fault_at=now, opened_at=now, updated_at=now
+    )
+
+
 async def test_a_lost_answer_is_looked_up_and_not_sent_again(world: World) -> None:
     world.slack.fail(InjectedFault("chat.postMessage", "lose_answer", times=2))
     await world.tell(new_incident())
@@ -260,23 +295,23 @@ async def test_a_revision_that_is_told_once_more_does_not_bring_an_old_state_bac
     assert sorted("resolved" in root.text for root in world.slack.roots()) == [False, True]
 
 
-async def test_each_step_is_one_reply_edited_as_it_goes(world: World) -> None:
+async def test_a_run_is_one_reply_edited_as_its_steps_go(world: World) -> None:
     incident = new_incident()
     await world.tell(incident)
     with world.chat():
         await world.tell(thread_documents.run(incident, cordon=StepState.RUNNING))
-        await world.see(
-            lambda: any("in progress" in r.text for r in world.replies()), "the step is in progress"
-        )
+        await world.see(lambda: _runs(world) and "step 1 of 2" in _runs(world)[0].text, "it is at its first")
         done = thread_documents.run(incident, cordon=StepState.DONE, ticket=StepState.RUNNING)
         await world.tell(replace(done, revision=2))
-        await world.see(
-            lambda: {"done", "in progress"} <= {r.text.rpartition(": ")[2] for r in world.replies()},
-            "both steps show",
-        )
-    steps = [r for r in world.replies() if "/2 " in r.text]
-    assert len(steps) == 2
-    assert steps[0].edits >= 1
+        await world.see(lambda: "step 2 of 2" in _runs(world)[0].text, "it is at its second")
+    (shown,) = _runs(world)
+    assert shown.edits >= 1
+    plan = shown.blocks[1]
+    assert [task["status"] for task in plan["tasks"]] == ["complete", "in_progress"]
+
+
+def _runs(world: World) -> list[Posting]:
+    return [reply for reply in world.replies() if "Runbook" in reply.text]
 
 
 async def test_the_timeline_is_told_once_however_often_it_is_read(world: World) -> None:
@@ -396,11 +431,13 @@ async def test_under_kills_and_lost_answers_every_message_is_there_once(world: W
         await world.see(
             lambda: sum("resolved" in r.text for r in world.slack.roots()) == len(incidents), "all roots"
         )
-        await world.see(lambda: sum(r.text.endswith(": done") for r in world.replies()) == 24, "all steps")
+        await world.see(
+            lambda: sum("all steps complete" in r.text for r in world.replies()) == 12, "all runs"
+        )
         await world.see(lambda: sum("Evidence" in r.text for r in world.replies()) == 12, "all evidence")
     keys = Counter(message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted)
     assert set(keys.values()) == {1}
-    assert len(keys) == len(incidents) * 4
+    assert len(keys) == len(incidents) * 3
 
 
 async def test_a_thread_is_not_green_while_the_node_stays_closed_and_is_when_it_is_given_back(

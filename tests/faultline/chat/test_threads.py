@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from faultline.chat.thread_messages import evidence_message, took
+from faultline.chat.run_messages import run_message, took
+from faultline.chat.thread_messages import evidence_message
 from faultline.chat.thread_plan import (
     Doing,
     Slot,
@@ -20,8 +21,8 @@ from faultline.chat.thread_plan import (
 from streams.kafka.lease import MARGIN_S
 from streams.model.codec import decode, encode
 from streams.model.incident import IncidentState
-from streams.model.message import Buttons, Code, Facts, Message
-from streams.model.run import Approval, EffectRecord, EffectState, Mode, StepState, Target
+from streams.model.message import MAX_STEPS, Buttons, Code, Facts, Message, Steps
+from streams.model.run import Approval, EffectRecord, EffectState, Mode, StepRecord, StepState, Target
 from streams.model.thread import ROOT, Post, Thread, post_key
 from tests.connectors.chat.thread_documents import NOW, incident, run
 
@@ -116,9 +117,45 @@ def test_a_deleted_reply_is_left_deleted() -> None:
     assert next_task(thread, [slot(ROOT), slot("step/r/a", NEW, mark="x")], NOW, debounce_s=1) is None
 
 
-def test_a_step_gets_its_reply_when_it_begins_and_keeps_it() -> None:
-    names = [s.name for s in wanted(incident(), [run(incident(), cordon=StepState.RUNNING)], [])]
-    assert [n for n in names if n.startswith("step/")] == [f"step/{run(incident()).id}/cordon"]
+def test_a_run_is_one_reply_with_the_state_of_each_step_from_when_it_begins() -> None:
+    waiting, begun = run(incident()), run(incident(), cordon=StepState.RUNNING)
+    assert not [s for s in wanted(incident(), [waiting], []) if s.name.startswith("run/")]
+    (shown,) = [s for s in wanted(incident(), [begun], []) if s.name == f"run/{begun.id}"]
+    (steps,) = [block for block in shown.message.blocks if isinstance(block, Steps)]
+    assert [(step.id, step.state) for step in steps.steps] == [
+        ("cordon", "in_progress"),
+        ("ticket", "pending"),
+    ]
+
+
+def test_a_thread_that_began_with_a_reply_per_step_goes_on_so() -> None:
+    begun = run(incident(), cordon=StepState.DONE, ticket=StepState.RUNNING)
+    old = frozenset({ROOT, f"step/{begun.id}/cordon"})
+    names = [s.name for s in wanted(incident(), [begun], [], old) if "/" in s.name]
+    assert names == [f"step/{begun.id}/cordon", f"step/{begun.id}/ticket"]
+
+
+def test_only_what_a_mark_cannot_say_is_said_in_words() -> None:
+    made = run(incident(), cordon=StepState.CANCELLED, ticket=StepState.BLOCKED)
+    (steps,) = [block for block in run_message(made).blocks if isinstance(block, Steps)]
+    assert [step.title for step in steps.steps] == [
+        "1. Cordon node-07 (cancelled)",
+        "2. ticket: Open a ticket (blocked)",
+    ]
+
+
+@pytest.mark.parametrize("current", [0, 30, 99])
+def test_a_long_run_shows_the_steps_around_the_current_one(current: int) -> None:
+    made = run(incident())
+    steps = tuple(replace(made.plan.steps[0], id=f"s{n}", describe=f"step {n}") for n in range(100))
+    states = [StepState.DONE] * current + [StepState.RUNNING] + [StepState.PENDING] * (99 - current)
+    records = tuple(StepRecord(step.id, state) for step, state in zip(steps, states, strict=True))
+    message = run_message(replace(made, plan=replace(made.plan, steps=steps), steps=records))
+    (shown,) = [b for b in message.blocks if isinstance(b, Steps)]
+    assert len(shown.steps) <= MAX_STEPS
+    assert f"s{current}" in [step.id for step in shown.steps]
+    folded = [int(step.title.split()[0]) for step in shown.steps if step.id.endswith("-these")]
+    assert sum(folded) + sum(step.id.startswith("s") for step in shown.steps) == 100
 
 
 def test_buttons_are_there_while_a_step_waits_and_vanish_with_the_decision() -> None:
@@ -141,7 +178,8 @@ def test_steps_that_are_due_at_once_are_told_in_their_order() -> None:
     )
     records = tuple(replace(record, id=step.id) for record, step in zip(made.steps, steps, strict=True))
     made = replace(made, plan=replace(made.plan, steps=steps), steps=records)
-    slots = wanted(incident(), [made], [])
+    old = frozenset({f"step/{made.id}/z-cordon"})
+    slots = wanted(incident(), [made], [], old)
     task = next_task(with_posts(post(ROOT, mark=slots[0].mark)), slots, NOW, debounce_s=60)
     assert task is not None
     assert task.slot.name == f"step/{made.id}/z-cordon"

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from click.testing import CliRunner
@@ -6,7 +7,11 @@ from faultline.cli.main import cli
 from faultline.cli.thread_text import message_lines, thread_lines
 from faultline.replay.replay import replay_capture
 from faultline.replay.threads import RecordedThreads, final
+from streams.correlate.changes import Changes
+from streams.model.entity import Entity
+from streams.model.incident import IncidentState
 from streams.model.thread import ROOT
+from tests.connectors.chat.thread_documents import NOW, incident
 from tests.faultline.replay.test_replay import LIBRARY, NOON, TRAINING, capture, decided_once
 
 
@@ -33,6 +38,23 @@ def test_what_came_later_edits_the_message_that_is_there() -> None:
     assert [one.is_edit for one in evidence[:2]] == [False, True]
     assert "rank" not in "\n".join(message_lines(evidence[0].message))
     assert "waited" in "\n".join(message_lines(evidence[-1].message))
+
+
+def test_a_rack_that_goes_down_is_one_thread_in_a_replay_too() -> None:
+    threads = RecordedThreads()
+    down = tuple(
+        incident(id=f"inc-{n:02}", root=Entity("c1", node=f"node-{n:02}"), proofs=()) for n in range(8)
+    )
+    threads.take_changes(Changes(down))
+    threads.advance(NOW)
+    ended = tuple(replace(one, revision=2, state=IncidentState.RESOLVED, closed_at=NOW) for one in down)
+    threads.take_changes(Changes(ended))
+    threads.advance(NOW + timedelta(seconds=10))
+    (posted,) = threads.by_incident().values()
+    root, *replies = final(posted)
+    assert "8 incidents in c1" in root.message.summary
+    assert "8 resolved" in root.message.summary
+    assert ["resolved" in reply.message.summary for reply in replies] == [True] * 8
 
 
 def test_a_thread_reads_as_text() -> None:

@@ -48,6 +48,7 @@ def ended(condition: str) -> Object:
         ),
         (batch_job(labels={"faultline.dev/managed": "false"}), {"managed": False}),
         (batch_job(annotations={"faultline.dev/owner": "@vision"}), {"owner": "@vision"}),
+        (batch_job(labels={"faultline.dev/owner": "U0123ABCD"}), {"owner": "U0123ABCD"}),
     ],
 )
 def test_each_kind_tells_its_size_and_state(shown: Object, expected: dict[str, Any]) -> None:
