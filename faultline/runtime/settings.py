@@ -36,6 +36,7 @@ from streams.config.connector_settings import (
     NodeWorkSettings,
     SlackSettings,
 )
+from streams.config.post_settings import PostSettings
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
     Contradiction,
@@ -79,6 +80,7 @@ class Settings(BaseSettings):
     node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
+    posts: PostSettings = PostSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew."""
