@@ -64,12 +64,12 @@ async def _assign(
     client: AIOKafkaConsumer, settings: KafkaSettings, clock: Clock
 ) -> dict[TopicPartition, int]:
     """Assign every partition of what is shown, and return where each ends now. The timeline begins `KEPT_FOR` ago."""
-    places = {topic: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
+    places = {topic.name: await _places(client, settings, topic) for topic in (*_COMPACTED, TIMELINE)}
     everything = [place for found in places.values() for place in found]
     client.assign(everything)
     await client.seek_to_beginning(*everything)
     since = to_millis(clock() - KEPT_FOR)
-    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE], since))
+    begins = await client.offsets_for_times(dict.fromkeys(places[TIMELINE.name], since))
     ends: dict[TopicPartition, int] = await client.end_offsets(everything)
     for place, begin in begins.items():
         client.seek(place, begin.offset if begin is not None else ends[place])
