@@ -7,6 +7,7 @@ body). Every copy of a post has the same id and body, so what may have been lost
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -48,6 +49,8 @@ class Webhook:
         self._clock = clock
         self._client = http_client(f"{parts.scheme}://{parts.netloc}", timeout_s=settings.timeout_s)
         self._made = Remembered[AlreadyDone]()
+        # Waiting here and not in the client: there, time in the queue would count as time without an answer.
+        self._places = asyncio.Semaphore(settings.at_once)
 
     async def close(self) -> None:
         """Close connections."""
@@ -57,7 +60,8 @@ class Webhook:
         """Send it, unless this process knows that it arrived."""
         if (known := self._made.get(effect.key)) is not None:
             return known
-        return await translated(self._post(effect, lease))
+        async with self._places:
+            return await translated(self._post(effect, lease))
 
     async def lookup(self, effect: Effect) -> Outcome:
         """A receiver cannot be asked. Where this process does not know better, it is sent again: the id makes that harmless."""

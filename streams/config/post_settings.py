@@ -161,6 +161,7 @@ class WebhookSettings(Section):
         description="the events' source, before the cluster",
     )
     timeout_s: float = Field(15.0, gt=0, le=300, description="longest wait for an answer")
+    at_once: int = Field(8, ge=1, le=100, description="requests to the receiver at once")
 
     def contradictions(self) -> Iterator[Contradiction]:
         """A receiver without a secret: nobody could tell our events from others'."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 
@@ -129,6 +130,15 @@ async def test_a_receiver_that_is_not_there_is_tried_again(server: WebhookStandi
     await server.stop()
     assert isinstance(await connector.apply(post(), NoLease()), Retry)
     await connector.close()
+
+
+async def test_hundreds_at_once_are_sent_few_at_a_time(server: WebhookStandin) -> None:
+    connector = webhook(server)
+    outcomes = await asyncio.gather(*(connector.apply(post(key=str(n)), NoLease()) for n in range(300)))
+    await connector.close()
+    assert {type(one) for one in outcomes} == {Done}
+    assert len(server.events) == 300
+    assert server.most_at_once <= 8
 
 
 async def test_no_error_tells_the_address(server: WebhookStandin) -> None:
