@@ -203,14 +203,15 @@ class Email:
         )
         try:
             try:
-                await server.connect()
-                await server.ehlo()
-                if settings.security == "starttls":
-                    if not server.supports_extension("starttls"):
-                        raise Permanent(f"{settings.host} offers no STARTTLS; nothing was sent")
-                    await server.starttls()
-                if settings.user:
-                    await server.login(settings.user, password)
+                async with asyncio.timeout(settings.timeout_s * 2):
+                    await server.connect()
+                    await server.ehlo()
+                    if settings.security == "starttls":
+                        if not server.supports_extension("starttls"):
+                            raise Permanent(f"{settings.host} offers no STARTTLS; nothing was sent")
+                        await server.starttls()
+                    if settings.user:
+                        await server.login(settings.user, password)
             except aiosmtplib.SMTPResponseException as error:
                 raise _answered(error) from error
             except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
@@ -233,16 +234,18 @@ class Email:
         """
         accepted, refused = list[str](), dict[str, tuple[int, str]]()
         try:
-            await server.mail(self._sender)
-            for address in to:
-                try:
-                    await server.rcpt(address)
-                except aiosmtplib.SMTPRecipientRefused as error:
-                    if error.code == aiosmtplib.SMTPStatus.domain_unavailable:
-                        raise
-                    refused[address] = (error.code, one_line(error.message, 200))
-                else:
-                    accepted.append(address)
+            # A server that answers each recipient just in time must not keep a place for an hour.
+            async with asyncio.timeout(self._settings.timeout_s * 2):
+                await server.mail(self._sender)
+                for address in to:
+                    try:
+                        await server.rcpt(address)
+                    except aiosmtplib.SMTPRecipientRefused as error:
+                        if error.code == aiosmtplib.SMTPStatus.domain_unavailable:
+                            raise
+                        refused[address] = (error.code, one_line(error.message, 200))
+                    else:
+                        accepted.append(address)
         except aiosmtplib.SMTPResponseException as error:
             raise _answered(error) from error
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:

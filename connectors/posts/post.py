@@ -49,7 +49,10 @@ def post_of(effect: Effect) -> Post:
     thread = str(effect.params.get("thread") or effect.incident or effect.key)
     subject = one_line(str(effect.params.get("subject") or ""), MAX_SUBJECT)
     return Post(
-        message, thread, bool(effect.params.get("first", False)), subject or f"Incident {effect.incident}"
+        message,
+        thread,
+        effect.params.get("first") in (True, "true"),
+        subject or f"Incident {effect.incident}",
     )
 
 

@@ -42,11 +42,15 @@ def answer(words: str, lines: Iterable[str] = (), *, nonce: Nonce = new_nonce) -
     room = MAX_ANSWER - len(words) - 300
     kept, left_out = list[str](), 0
     for line in lines:
-        room -= len(line) + 1
-        if left_out or room < 0:
-            left_out += 1
-        else:
+        if len(line) < room and not left_out:
             kept.append(plain(line, MAX_ANSWER))
+            room -= len(line) + 1
+        elif not kept:
+            # Better the beginning of the one line that says it all than nothing.
+            kept.append(plain(line, room))
+            room = 0
+        else:
+            left_out += 1
     if not kept and not left_out:
         return words
     fence = f"<data-{number}>\n" + "\n".join(kept) + f"\n</data-{number}>"

@@ -144,8 +144,8 @@ def _details(incident: Incident) -> dict[str, Any]:
         "updated_at": rfc3339(incident.updated_at),
         "closed_at": _at(incident.closed_at),
         "merged_into": incident.merged_into,
-        "jobs": [str(job) for job in incident.jobs],
-        "nodes": list(incident.nodes),
+        "job_names": [str(job) for job in incident.jobs],
+        "node_names": list(incident.nodes),
         "gpu_hours_per_hour": incident.impact.gpu_hours_per_hour,
         "facts": dict(incident.facts),
     }

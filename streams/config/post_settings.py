@@ -117,7 +117,10 @@ class EmailSettings(Section):
         description="List-Id; faultline.DOMAIN of the sender when not set",
     )
     timeout_s: float = Field(
-        30.0, gt=0, le=600, description="longest wait for an answer, the connection included"
+        30.0,
+        gt=0,
+        le=600,
+        description="longest wait for one answer; all before the mail itself takes at most four times this",
     )
     at_once: int = Field(4, ge=1, le=100, description="connections to the server at once")
 

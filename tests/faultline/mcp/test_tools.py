@@ -145,4 +145,5 @@ def test_an_answer_is_bounded_and_says_how_much_is_missing() -> None:
     lines = [json_line({"text": "x" * 5_000_000, "list": ["y" * 5_000_000] * 5_000}) for _ in range(3)]
     text = answer("words", [*lines, *(["z" * 100] * 10_000)])
     assert len(text) <= MAX_ANSWER
+    assert "xxxx" in text
     assert "lines are left out" in FENCE.sub("", text)
