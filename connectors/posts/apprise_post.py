@@ -1,7 +1,7 @@
 """Posts through Apprise, for the many services that have no connector here.
 
 Apprise says only whether a service took a post, not why it did not, and cannot ask a service what it has. So each service gets a
-post at most once: a failure, a timeout and a crash in between are reported and not repeated. It runs in threads of its own.
+post at most once: a failure, a timeout and a crash in between are told and not repeated. It runs in threads of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from connectors.base import AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused
+import structlog
+
+from connectors.base import AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Result, Unknown
 from connectors.http import translated
-from connectors.posts.post import POST, Post, Remembered, post_of
+from connectors.posts.post import POST, Post, Remembered, post_of, unclear
 from connectors.rendering.text import text, without_mentions
 from streams.config.post_settings import AppriseSettings
 from streams.model.errors import ConfigError
+
+log = structlog.get_logger(__name__)
 
 if TYPE_CHECKING:
     from apprise import Apprise
@@ -37,7 +41,7 @@ class ApprisePost:
             _service(number, url.get_secret_value()) for number, url in enumerate(settings.urls, 1)
         ]
         self._timeout_s = settings.timeout_s
-        self._made = Remembered[Done | Refused]()
+        self._made = Remembered[AlreadyDone]()
         self._turn = asyncio.Lock()
         # Not the loop's own threads: a service that hangs must not hold up name lookups of others. One per service, since posts
         # come one after another; a thread that is left behind by a timeout makes the next post to its service wait.
@@ -50,23 +54,11 @@ class ApprisePost:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Post it to every service, each at most once."""
         async with self._turn:
-            match self._made.get(effect.key):
-                case Done() as known:
-                    return AlreadyDone(known.result, known.detail)
-                case Refused() as refused:
-                    return refused
-                case None:
-                    return await translated(self._post(effect, lease))
+            return self._made.get(effect.key) or await translated(self._post(effect, lease))
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """What this process knows; else it stays unknown, and is not repeated."""
-        match self._made.get(effect.key):
-            case Done() as known:
-                return AlreadyDone(known.result, known.detail)
-            case Refused() as refused:
-                return refused
-            case None:
-                return Refused("it may have been posted; Apprise cannot ask, and a copy would show")
+        """What this process knows; else it stays unclear, and is not repeated."""
+        return self._made.get(effect.key) or unclear("Apprise cannot ask, and a copy would show")
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Never: Apprise cannot take back what it posted."""
@@ -77,18 +69,15 @@ class ApprisePost:
         lease.check()
         taken = await asyncio.gather(*(self._told(service, post) for _, service in self._services))
         missed = [name for (name, _), told in zip(self._services, taken, strict=True) if not told]
-        outcome: Done | Refused
+        result: Result = {"missed": tuple(missed)}
+        if missed:
+            log.warning("a service did not say that it took a post", services=missed, incident=post.incident)
         if len(missed) == len(self._services):
-            outcome = Refused(
-                f"no service said that it took the post, which is not repeated: {', '.join(missed)}"
-            )
-        else:
-            detail = (
-                f"not taken, and not repeated: {', '.join(missed)}" if missed else "taken by every service"
-            )
-            outcome = Done({"missed": tuple(missed)}, detail)
-        self._made.put(effect.key, outcome)
-        return outcome
+            self._made.put(effect.key, unclear("no service said that it took it"))
+            return Unknown("no service said that it took the post")
+        detail = f"not taken, and not repeated: {', '.join(missed)}" if missed else "taken by every service"
+        self._made.put(effect.key, AlreadyDone(result, detail))
+        return Done(result, detail)
 
     async def _told(self, service: Apprise, post: Post) -> bool:
         """Whether the service said within its time that it took the post."""

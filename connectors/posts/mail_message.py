@@ -52,9 +52,9 @@ def mail(
     found["Auto-Submitted"] = "auto-generated"
     found["X-Auto-Response-Suppress"] = "All"
     found["X-Faultline-Cluster"] = _header(effect.cluster)
-    found["X-Faultline-Incident"] = _header(effect.incident)
+    found["X-Faultline-Incident"] = _header(post.incident)
     footer = (
-        f"Faultline, cluster {effect.cluster}, incident {effect.incident}. Nobody reads answers to this mail."
+        f"Faultline, cluster {effect.cluster}, incident {post.incident}. Nobody reads answers to this mail."
     )
     found.set_content(f"{text(post.message, MAX_TEXT)}\n\n-- \n{one_line(footer)}\n", cte="quoted-printable")
     found.add_alternative(html(post.message, MAX_HTML, footer=footer), subtype="html", cte="quoted-printable")

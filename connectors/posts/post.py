@@ -3,7 +3,7 @@
 None of these sinks can be asked what it holds. Two kinds are told apart:
 
 * A receiver folds copies, because each carries the effect's id (mail, webhook). What may have been lost is sent again.
-* A receiver would show a copy (Teams, Apprise). What may have arrived is not sent again, and the outcome says so.
+* A receiver would show a copy (Teams, Apprise). What may have arrived counts as made, with `unclear` in its result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from connectors.base import Effect
+from connectors.base import AlreadyDone, Effect
 from connectors.rendering.text import one_line
 from streams.model.codec import decode
 from streams.model.digest import digest
@@ -31,6 +31,7 @@ class Post:
     """One post: `thread` is the same for every post of an incident, and so is `subject`."""
 
     message: Message
+    incident: str
     thread: str
     first: bool
     subject: str
@@ -46,14 +47,17 @@ def post_of(effect: Effect) -> Post:
         message = decode(Message, str(effect.params.get("message", "")))
     except BadInput as error:
         raise Permanent(f"no message to post: {error}") from error
-    thread = str(effect.params.get("thread") or effect.incident or effect.key)
+    # A post about several incidents is an effect of none of them; it names the one that leads.
+    incident = str(effect.params.get("incident") or effect.incident)
+    thread = str(effect.params.get("thread") or incident or effect.key)
     subject = one_line(str(effect.params.get("subject") or ""), MAX_SUBJECT)
-    return Post(
-        message,
-        thread,
-        effect.params.get("first") in (True, "true"),
-        subject or f"Incident {effect.incident}",
-    )
+    first = effect.params.get("first") in (True, "true")
+    return Post(message, incident, thread, first, subject or f"Incident {incident}")
+
+
+def unclear(why: str) -> AlreadyDone:
+    """The outcome of a post that may have arrived and is not sent again."""
+    return AlreadyDone({"unclear": True}, f"it may have been posted and is not sent again: {why}")
 
 
 def post_id(effect: Effect) -> str:

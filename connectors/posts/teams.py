@@ -14,7 +14,7 @@ import orjson
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Retry
 from connectors.http import Ambiguous, deliver, http_client, translated
-from connectors.posts.post import POST, Remembered, post_id, post_of
+from connectors.posts.post import POST, Remembered, post_id, post_of, unclear
 from connectors.rendering.adaptive_card import adaptive_card
 from streams.config.post_settings import TeamsSettings
 from streams.model.errors import ConfigError, Temporary
@@ -38,7 +38,7 @@ class Teams:
         self._path = parts.path + (f"?{parts.query}" if parts.query else "")
         self._settings = settings
         self._client = http_client(f"{parts.scheme}://{parts.netloc}", timeout_s=settings.timeout_s)
-        self._made = Remembered[AlreadyDone | Refused]()
+        self._made = Remembered[AlreadyDone]()
         # One at a time: posts appear in the order they were made, and far below the four a second that a flow takes.
         self._turn = asyncio.Lock()
 
@@ -61,7 +61,7 @@ class Teams:
             return Absent(
                 "Teams cannot be asked, and a copy is preferred to a gap (posts.teams.repeat_unclear)"
             )
-        return Refused("it may have been posted; Teams cannot be asked, and a copy would show")
+        return unclear("Teams cannot be asked, and a copy would show")
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Never: a workflow cannot take back what it posted."""
@@ -93,11 +93,9 @@ class Teams:
                 headers=headers,
             )
         except Ambiguous as error:
-            if self._settings.repeat_unclear:
-                raise
-            unclear = Refused(f"it may have been posted, and is not sent again: {error}")
-            self._made.put(effect.key, unclear)
-            return unclear
+            if not self._settings.repeat_unclear:
+                self._made.put(effect.key, unclear(str(error)))
+            raise
         except Temporary as error:
             pause = _THROTTLED_S if error.retry_after_s is None else error.retry_after_s
             return Retry(pause, str(error))

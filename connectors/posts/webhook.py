@@ -101,11 +101,11 @@ class Webhook:
             "id": post_id(effect),
             "source": f"{self._settings.source.rstrip('/')}/{quote(effect.cluster, safe='')}",
             "type": EVENT_TYPE,
-            "subject": effect.incident or post.thread,
+            "subject": post.incident or post.thread,
             "datacontenttype": "application/json",
             "data": {
                 "cluster": effect.cluster,
-                "incident": effect.incident,
+                "incident": post.incident,
                 "run": effect.run,
                 "thread": post.thread,
                 "first": post.first,
