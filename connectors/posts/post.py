@@ -48,8 +48,8 @@ def post_of(effect: Effect) -> Post:
     except BadInput as error:
         raise Permanent(f"no message to post: {error}") from error
     # A post about several incidents is an effect of none of them; it names the one that leads.
-    incident = str(effect.params.get("incident") or effect.incident)
-    thread = str(effect.params.get("thread") or incident or effect.key)
+    incident = one_line(str(effect.params.get("incident") or effect.incident), MAX_SUBJECT)
+    thread = one_line(str(effect.params.get("thread") or incident or effect.key), MAX_SUBJECT)
     subject = one_line(str(effect.params.get("subject") or ""), MAX_SUBJECT)
     first = effect.params.get("first") in (True, "true")
     return Post(message, incident, thread, first, subject or f"Incident {incident}")

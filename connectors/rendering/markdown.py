@@ -19,7 +19,7 @@ from connectors.rendering.text import (
 from streams.model.message import Block, Buttons, Code, Facts, Heading, Message, Paragraph, Table, plain
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>|~&#$])")
-_FIRST = re.compile(r"\A(\s*)([-+=]|\d+(?=[.)]))")
+_FIRST = re.compile(r"\A(\s*)([-+=:]|\d+(?=[.)]))")
 _TICKS = re.compile(r"`+")
 
 

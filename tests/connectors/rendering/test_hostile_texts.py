@@ -9,13 +9,15 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from connectors.rendering.adaptive_card import adaptive_card
 from connectors.rendering.html import html
 from connectors.rendering.markdown import markdown
 from connectors.rendering.neutral import neutral
-from connectors.rendering.text import CUT, text, without_mentions
+from connectors.rendering.text import CUT, JOINER, text, without_mentions
 from streams.model.message import Block, Code, Fact, Facts, Heading, Message, Paragraph, Table
 
 ESC, RLO, LS = "\x1b", "\u202e", "\u2028"
@@ -38,6 +40,7 @@ HOSTILE = {
     "markdown rule": "---\n***\n___",
     "markdown fence": "```\nout of it\n~~~~\n````\nand back",
     "markdown table": "| a | b |\n|---|---|\n| c | d |",
+    "markdown table without bars": "heading\n:-",
     "markdown code": "    indented\n\tindented",
     "markdown html": "<details open><summary>x</summary></details>",
     "backslashes": "\\[x\\](y) \\\\<b> \\",
@@ -126,10 +129,43 @@ def test_in_markdown_it_is_no_markup(hostile: str) -> None:
         assert sum(kind == "heading_open" for kind, _ in kinds) == sum(
             isinstance(block, Heading) for block in message.blocks
         )
+        assert sum(kind == "table_open" for kind, _ in kinds) == sum(
+            isinstance(block, Table) for block in message.blocks
+        )
         outside = "".join(content for kind, content in kinds if kind == "text")
         assert not re.search(r"@(everyone|here|channel|all|ann)\b", outside)
         if isinstance(message.blocks[-1], Code) and len(message.blocks) == 1:
             assert [kind for kind, _ in kinds if kind != "text"] == ["fence"]
+
+
+SIGNS = st.sampled_from(
+    [
+        *"`*_{}[]()<>#+-.!|~&$=\\:;/\"'@ \t\n1aé",
+        LS,
+        "```",
+        "~~~",
+        "    ",
+        "http://x",
+        "<b>",
+        "&lt;",
+        "![",
+        "](",
+        "\n\n",
+        ":-",
+        "---",
+    ]
+)
+
+
+@given(st.lists(SIGNS, max_size=40).map("".join))
+def test_of_any_signs_a_reader_of_markdown_sees_those_signs(written: str) -> None:
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table").enable("strikethrough")
+    kinds = list(_tokens(reader.parse(markdown(Message("s", (Paragraph(written),)), LIMIT))))
+    assert {kind for kind, _ in kinds} <= {
+        "paragraph_open", "paragraph_close", "inline", "text", "text_special", "softbreak", "hardbreak",
+    }  # fmt: skip
+    shown = "".join(content for kind, content in kinds if kind == "text")
+    assert "".join(shown.replace(JOINER, "").split()) == "".join(written.split())
 
 
 def _tokens(tokens: list[Any]) -> Iterator[tuple[str, str]]:
