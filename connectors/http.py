@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -73,9 +73,14 @@ async def change(
         Rejected: the server refused it.
     """
 
+    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
+        # Checked again right before the request is written: waiting for a connection may take longer than the lease.
+        if event.endswith("send_request_headers.started"):
+            lease.check()
+
     lease.check()
     try:
-        response = await client.request(method, path, json=json, extensions=_checking(lease))
+        response = await client.request(method, path, json=json, extensions={"trace": check_before_send})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
@@ -101,19 +106,30 @@ async def deliver(
         Ambiguous: it may have been taken (no answer within `deadline_s`, a cut connection, another 5xx).
         Rejected: the receiver refused it, or answered with a redirect.
     """
-    where, left = f"POST {client.base_url.host}", asyncio.Event()
-    checked = _checking(lease, left.set)
+    where, left = f"POST {client.base_url.host}", False
+
+    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
+        nonlocal left
+        if event.endswith("send_request_headers.started"):
+            lease.check()
+            left = True
+
     lease.check()
     try:
         async with (
             asyncio.timeout(deadline_s),
             client.stream(
-                "POST", path, content=content, headers=dict(headers), extensions=checked
+                "POST",
+                path,
+                content=content,
+                headers=dict(headers),
+                extensions={"trace": check_before_send},
             ) as response,
         ):
             status, pause = response.status_code, retry_after_s(response)
     except (httpx.RequestError, TimeoutError) as error:
-        if not left.is_set():
+        # A proxy that opens no tunnel was sent a request, too, but not ours.
+        if not left or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
             raise Temporary(f"{where}: cannot connect: {type(error).__name__}") from error
         raise Ambiguous(f"{where}: no answer: {type(error).__name__}") from error
     if 200 <= status < 300:
@@ -124,17 +140,6 @@ async def deliver(
         raise Ambiguous(f"{where}: server error {status}")
     what = "a redirect, which is not followed" if 300 <= status < 400 else "refused"
     raise Rejected(f"{where}: {what} ({status})", status=status, body={})
-
-
-def _checking(lease: LeaseHeld, leaving: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """What has httpx check the lease again right before the request is written: a connection may take longer than the lease."""
-
-    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
-        if event.endswith("send_request_headers.started"):
-            lease.check()
-            leaving()
-
-    return {"trace": check_before_send}
 
 
 async def read(
