@@ -7,6 +7,7 @@ reads are repeated here, a few times and briefly.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
@@ -85,6 +86,60 @@ async def change(
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
     return _answer(_where(client, method, path), response, uncertain=Ambiguous)
+
+
+async def deliver(
+    client: httpx.AsyncClient,
+    path: str,
+    content: bytes,
+    *,
+    lease: LeaseHeld,
+    deadline_s: float,
+    headers: Mapping[str, str],
+) -> int:
+    """POST bytes to whoever takes them, once, and return the status of an answer that says yes. Its body is not read: it may be
+    anything, of any length. Neither the path nor the answer is in an error's words: they may hold a secret.
+
+    Raises:
+        Fenced: the lease does not hold any more; nothing was sent.
+        Temporary: it was certainly not taken (no connection, 408, 425, 429, 503 that says when to come back).
+        Ambiguous: it may have been taken (no answer within `deadline_s`, a cut connection, another 5xx).
+        Rejected: the receiver refused it, or answered with a redirect.
+    """
+    where, left = f"POST {client.base_url.host}", False
+
+    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
+        nonlocal left
+        if event.endswith("send_request_headers.started"):
+            lease.check()
+            left = True
+
+    lease.check()
+    try:
+        async with (
+            asyncio.timeout(deadline_s),
+            client.stream(
+                "POST",
+                path,
+                content=content,
+                headers=dict(headers),
+                extensions={"trace": check_before_send},
+            ) as response,
+        ):
+            status, pause = response.status_code, retry_after_s(response)
+    except (httpx.RequestError, TimeoutError) as error:
+        # A proxy that opens no tunnel was sent a request, too, but not ours.
+        if not left or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+            raise Temporary(f"{where}: cannot connect: {type(error).__name__}") from error
+        raise Ambiguous(f"{where}: no answer: {type(error).__name__}") from error
+    if 200 <= status < 300:
+        return status
+    if status in (408, 425, 429) or (status == 503 and pause is not None):
+        raise Temporary(f"{where}: not now ({status})", retry_after_s=pause)
+    if status >= 500:
+        raise Ambiguous(f"{where}: server error {status}")
+    what = "a redirect, which is not followed" if 300 <= status < 400 else "refused"
+    raise Rejected(f"{where}: {what} ({status})", status=status, body={})
 
 
 async def read(

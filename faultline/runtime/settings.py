@@ -37,6 +37,7 @@ from streams.config.connector_settings import (
     SlackSettings,
 )
 from streams.config.gateway_settings import GatewaySettings
+from streams.config.post_settings import PostSettings
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
     Contradiction,
@@ -81,6 +82,7 @@ class Settings(BaseSettings):
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
     gateway: GatewaySettings = GatewaySettings()
+    posts: PostSettings = PostSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew."""
