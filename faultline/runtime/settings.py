@@ -37,6 +37,7 @@ from streams.config.connector_settings import (
     SlackSettings,
 )
 from streams.config.gateway_settings import GatewaySettings
+from streams.config.notifier_settings import NotifierSettings
 from streams.config.post_settings import PostSettings
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
@@ -81,8 +82,9 @@ class Settings(BaseSettings):
     node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
-    gateway: GatewaySettings = GatewaySettings()
+    notifier: NotifierSettings = NotifierSettings()
     posts: PostSettings = PostSettings()
+    gateway: GatewaySettings = GatewaySettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew."""
