@@ -70,11 +70,10 @@ def page_message(told: Sequence[Told], state: str) -> Message:
 
 
 def page_params(
-    told: Sequence[Told], state: str, key: str, why: str, console_url: str | None
+    told: Sequence[Told], state: str, key: str, why: str, links: Sequence[tuple[str, str]]
 ) -> dict[str, Attribute]:
     """Everything a pager shows besides the notification."""
     incident, standing = told[0]
-    link = console_link(console_url, incident.id)
     impact = _impact([one for one, _ in told])
     details = {
         "Why you": why,
@@ -101,7 +100,7 @@ def page_params(
         "group": incident.cluster,
         "class": incident.family,
         "details": orjson.dumps({label: text for label, text in details.items() if text}).decode(),
-        "links": orjson.dumps([[link, "Faultline console"]] if link else []).decode(),
+        "links": orjson.dumps(links).decode(),
         "actor": standing.actor,
     }
 

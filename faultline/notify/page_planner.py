@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from faultline.chat.thread_plan import Slot, Urgency, weight
 from faultline.notify.notice_documents import is_final
-from faultline.notify.notice_texts import Told, page_message, page_params
+from faultline.notify.notice_texts import Told, console_link, page_message, page_params
 from faultline.notify.paging import paging
 from faultline.notify.planner import Looked, SinkPlanner, Wanted, earliest
 from faultline.notify.situations import Standing
@@ -99,7 +99,7 @@ class PagePlanner(SinkPlanner):
             page_message(shown, state),
             state,
             Urgency.APPROVAL,
-            params=page_params(shown, state, key, why, self._console_url),
+            params=page_params(shown, state, key, why, self._links(shown[0][0].id)),
             actions=("page", "update_page"),
             checked=False,
             moot=state != "triggered",
@@ -110,6 +110,13 @@ class PagePlanner(SinkPlanner):
         )
         again = earliest(*(one.silent_until for one in attentions if one.is_silent(now)))
         return Wanted((slot,), weight(shown[0][0]), again)
+
+    def _links(self, incident: str) -> list[tuple[str, str]]:
+        links = (
+            (console_link(self._console_url, incident), "Faultline console"),
+            (self._sources.thread_link(self._slack_url, incident), "Thread in Slack"),
+        )
+        return [(url, text) for url, text in links if url]
 
     def _needs_a_person(self, told: Told) -> bool:
         incident, standing = told

@@ -119,7 +119,7 @@ class PartitionNotices:
 
     def _worker(self, name: str, sink: Sink) -> SinkWorker:
         index = DocumentIndex(name, self._store.documents)
-        planner = planner_of(sink.settings, self.sources, index, console_url=self._settings.console_url)
+        planner = planner_of(sink.settings, self.sources, index, self._settings)
         return SinkWorker(
             sink.settings,
             planner,
@@ -182,7 +182,7 @@ class PartitionNotices:
 
 
 def planner_of(
-    settings: SinkSettings, sources: NoticeSources, index: DocumentIndex, *, console_url: str | None
+    settings: SinkSettings, sources: NoticeSources, index: DocumentIndex, links: NotifierSettings
 ) -> Planner:
     """The planner of a kind of sink."""
     make: Callable[..., Planner]
@@ -192,7 +192,7 @@ def planner_of(
         make = PostPlanner
     else:
         make = SilencePlanner if settings.kind == "alertmanager" else AnnotationPlanner
-    return make(settings, sources, index, console_url=console_url)
+    return make(settings, sources, index, console_url=links.console_url, slack_url=links.slack_url)
 
 
 def _kept(entry: TimelineEntry) -> Mapping[str, str]:

@@ -58,12 +58,19 @@ class SinkPlanner:
     """What planners share: the sink's filter, and the incidents of a document."""
 
     def __init__(
-        self, settings: SinkSettings, sources: NoticeSources, index: DocumentIndex, *, console_url: str | None
+        self,
+        settings: SinkSettings,
+        sources: NoticeSources,
+        index: DocumentIndex,
+        *,
+        console_url: str | None = None,
+        slack_url: str | None = None,
     ) -> None:
         self._settings = settings
         self._sources = sources
         self._index = index
         self._console_url = console_url
+        self._slack_url = slack_url
 
     def start(self, due: Sequence[str], now: datetime) -> tuple[list[Thread], datetime | None]:
         """Nothing: documents are made by their first post."""

@@ -21,7 +21,7 @@ from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import DocumentType, Outgoing
 from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
-from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, NOTICES, RUNS, TIMELINE
+from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, NOTICES, RUNS, THREADS, TIMELINE
 from streams.model.clock import Clock, from_millis, utc_now
 from streams.model.codec import decode
 from streams.model.control import Control
@@ -71,7 +71,7 @@ class Notifier:
         self._owner: PartitionOwner[Thread] = PartitionOwner(
             kafka,
             DocumentType(process=PROCESS, topic=NOTICES, kind=Thread, key=lambda notice: notice.incident),
-            replayed=(INCIDENTS, RUNS, CONTROLS, INVENTORY),
+            replayed=(INCIDENTS, RUNS, CONTROLS, INVENTORY, *([THREADS] if settings.slack_url else [])),
             followed=(TIMELINE,),
             on_revoked=self._revoke,
             progress=self._pulse.beat,
@@ -110,6 +110,8 @@ class Notifier:
                     notices.sources.take_run(decode(Run, record.value or b""))
                 case CONTROLS.name:
                     notices.sources.take_control(_control(notices, record))
+                case THREADS.name:
+                    notices.sources.take_thread(decode(Thread, record.value or b""))
                 case TIMELINE.name:
                     notices.take_entry(decode(TimelineEntry, record.value or b""), record.offset)
         except BadInput as error:

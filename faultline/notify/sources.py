@@ -17,6 +17,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.run import Run
+from streams.model.thread import ROOT, Thread
 
 PEOPLE = "-"
 """The sink of documents that remember what people did about an incident."""
@@ -40,6 +41,10 @@ class NoticeSources:
         self._owned: defaultdict[str, dict[str, NodeFact]] = defaultdict(dict)
         self._controls: dict[str, Control] = {}
         self._attention: dict[str, Attention] = {}
+        self._roots: dict[str, tuple[str, str]] = {}
+        """Channel and id of the first message of a thread."""
+        self._parents: dict[str, str] = {}
+        """The summary whose thread an incident is told in."""
         self._readers: list[tuple[Changed, Callable[[], None]]] = []
 
     def changed(self, wake: Callable[[], None]) -> Changed:
@@ -82,6 +87,22 @@ class NoticeSources:
                 i for i in self.incidents.values() if i.cluster == control.cluster and not i.state.is_over
             )
             self._tell([incident.id for incident in open_ones])
+
+    def take_thread(self, thread: Thread) -> None:
+        """An incident's thread in the chat. Nothing is told anew for it: it only makes a link."""
+        root = thread.post(ROOT)
+        if root is not None and root.stands and root.ts:
+            self._roots[thread.incident] = (thread.channel, root.ts)
+        if thread.parent:
+            self._parents[thread.incident] = thread.parent
+
+    def thread_link(self, slack_url: str | None, incident: str) -> str:
+        """Where the incident's thread is; empty where there is none."""
+        root = self._roots.get(incident) or self._roots.get(self._parents.get(incident, ""))
+        if slack_url is None or root is None:
+            return ""
+        channel, message = root
+        return f"{slack_url.rstrip('/')}/archives/{channel}/p{message.replace('.', '')}"
 
     def control(self, cluster: str) -> Control:
         """The last known controls of a cluster."""

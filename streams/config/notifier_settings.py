@@ -185,6 +185,10 @@ class NotifierSettings(Section):
         {}, description="the sinks by name; a name is part of stored keys: a renamed sink is a new one"
     )
     console_url: Url | None = Field(None, description="where the console is, for links; none when not set")
+    slack_url: Url | None = Field(
+        None,
+        description="https://WORKSPACE.slack.com, for links from pages to an incident's thread; none when not set",
+    )
     debounce_s: float = Field(
         60.0, ge=0, le=3600, description="shortest time between two updates of a detail"
     )

@@ -10,7 +10,7 @@ from faultline.notify.notice_documents import DocumentIndex
 from faultline.notify.partition_notices import planner_of
 from faultline.notify.planner import Planner
 from faultline.notify.sources import NoticeSources
-from streams.config.notifier_settings import SinkSettings
+from streams.config.notifier_settings import NotifierSettings, SinkSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
@@ -22,6 +22,7 @@ from tests.connectors.chat import thread_documents
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 EXPIRY_S = 4 * 3600.0
+LINKS = NotifierSettings(console_url="https://faultline.example.test", slack_url="https://acme.slack.com")
 
 
 def incident(
@@ -76,7 +77,7 @@ class Story:
         self.sources = NoticeSources(approval_expiry_s=EXPIRY_S)
         self.documents: dict[str, Thread] = {}
         self.index = DocumentIndex("sink", self.documents)
-        self.planner: Planner = planner_of(self.settings, self.sources, self.index, console_url=None)
+        self.planner: Planner = planner_of(self.settings, self.sources, self.index, LINKS)
 
     def take(self, *documents: Incident | Run | NodeFact | TimelineEntry) -> None:
         """What arrives."""

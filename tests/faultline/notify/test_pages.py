@@ -10,9 +10,9 @@ import pytest
 
 from streams.model.clock import rfc3339
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import RunOutcome
+from streams.model.run import EffectRecord, EffectState, RunOutcome, Target
 from streams.model.signal import Severity
-from streams.model.thread import Thread
+from streams.model.thread import ROOT, Post, Thread
 from tests.connectors.chat import thread_documents
 from tests.faultline.notify.stories import NOW, Story, act, asking, ended, incident
 
@@ -54,6 +54,27 @@ def test_an_approval_that_nobody_gives_wakes_somebody_after_ten_minutes_and_not_
     assert "fallen off the bus" in details["Evidence"]
     assert details["Impact"] == "16 GPUs idle, 16 GPU-hours/h"
     assert details["Jobs"] == "research/llm-70b"
+
+
+def test_a_page_leads_to_the_console_and_to_the_thread_also_where_that_is_a_summarys() -> None:
+    one = incident()
+    story = story_of(one)
+    page = paged(story)
+    console = [f"https://faultline.example.test/incidents/{one.id}", "Faultline console"]
+    assert json.loads(str(story.slot(page, LATE).params["links"])) == [console]
+    story.sources.take_thread(Thread(one.id, "c1", "C1", NOW, NOW, parent="sum-1"))
+    effect = EffectRecord(
+        "k",
+        "open_thread",
+        Target("Channel", "C2"),
+        EffectState.CONFIRMED,
+        NOW,
+        NOW,
+        result={"ts": "1770000000.000100"},
+    )
+    story.sources.take_thread(Thread("sum-1", "c1", "C2", NOW, NOW, posts=(Post(ROOT, effect),)))
+    thread = ["https://acme.slack.com/archives/C2/p1770000000000100", "Thread in Slack"]
+    assert json.loads(str(story.slot(page, LATE).params["links"])) == [console, thread]
 
 
 def test_nobody_is_paged_twice_for_the_same() -> None:

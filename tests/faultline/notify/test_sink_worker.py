@@ -20,7 +20,7 @@ from streams.kafka.fenced_store import FencedStore
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Severity
 from streams.model.thread import Thread
-from tests.faultline.notify.stories import EXPIRY_S, NOW, asking, incident, node
+from tests.faultline.notify.stories import EXPIRY_S, LINKS, NOW, asking, incident, node
 
 HOUR = timedelta(hours=1)
 LATE = NOW + timedelta(minutes=11)
@@ -87,7 +87,7 @@ class Sink:
     def restart(self) -> None:
         store = cast("FencedStore[Thread]", self.store)
         index = DocumentIndex("sink", store.documents)
-        planner = planner_of(self.settings, self.sources, index, console_url=None)
+        planner = planner_of(self.settings, self.sources, index, LINKS)
         self.worker = SinkWorker(
             self.settings,
             planner,
