@@ -19,7 +19,7 @@ from faultline.chat.channel_health import ChannelHealth
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.thread_plan import Doing, Task, tasks_of
-from faultline.notify.notice_documents import DocumentIndex, NoticeSubject, is_final
+from faultline.notify.notice_documents import DocumentIndex, NoticeSubject, incident_of, is_final
 from faultline.notify.planner import Planner, earliest
 from faultline.notify.sources import Changed, NoticeSources
 from streams.config.notifier_settings import SinkSettings
@@ -73,6 +73,7 @@ class SinkWorker:
         self._planner = planner
         self._index = index
         self._store = store
+        self._incidents = sources.incidents
         self._debounce_s = debounce_s
         self._clock = clock
         self._backoff = PostBackoff(clock)
@@ -266,7 +267,10 @@ class SinkWorker:
             return
 
     def _is_over(self, document: Thread, now: datetime) -> bool:
-        """Whether nothing of it is, or ever will be, left to do."""
+        """Whether nothing of it is, or ever will be, left to do. As long as an incident lasts, what was told of it is kept."""
+        told = (self._incidents.get(name) for name in (incident_of(document.incident), *document.members))
+        if any(incident is not None and not incident.state.is_over for incident in told):
+            return False
         slots = self._planner.wanted(document, now).slots
         return all(slot.moot for slot in slots) and not list(tasks_of(document, slots, now, 0.0))
 

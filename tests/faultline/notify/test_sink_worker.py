@@ -255,7 +255,7 @@ async def test_two_thousand_incidents_cost_a_handful_of_commits_and_the_critical
     assert pages.store.commits == 3
 
 
-async def test_a_restart_sends_nothing_again_and_what_ended_long_ago_is_forgotten() -> None:
+async def test_a_restart_sends_nothing_again() -> None:
     sink, one = Sink(), incident()
     sink.take(one)
     await sink.until(LATE)
@@ -265,6 +265,28 @@ async def test_a_restart_sends_nothing_again_and_what_ended_long_ago_is_forgotte
     await sink.until(LATE + 2 * HOUR)
     assert sink.other_side.told == [("page", "triggered"), ("update_page", "resolved")]
     assert len(sink.store.documents) == 1
+
+
+async def test_a_page_that_a_person_ended_is_remembered_as_long_as_its_incident_lasts() -> None:
+    sink, one = Sink(), incident()
+    sink.take(one)
+    await sink.until(LATE)
+    (page,) = sink.store.documents.values()
+    gone = replace(page.posts[0], gone=True)
+    sink.store.documents[page.incident] = page.with_post(gone)
+    sink.now += FORGOTTEN_AFTER + HOUR
+    sink.restart()
+    await sink.until(sink.now + HOUR)
+    assert len(sink.store.documents) == 1
+    assert sink.other_side.told == [("page", "triggered")]
+
+
+async def test_what_ended_long_ago_is_forgotten() -> None:
+    sink, one = Sink(), incident()
+    sink.take(one)
+    await sink.until(LATE)
+    sink.take(over(one))
+    await sink.until(LATE + HOUR)
     sink.now += FORGOTTEN_AFTER
     sink.restart()
     await sink.until(sink.now + HOUR)
