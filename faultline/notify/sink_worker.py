@@ -136,6 +136,8 @@ class SinkWorker:
         await self._plan(now)
         key, task = self._next(now)
         if task is not None and task.due_at <= now:
+            if task.doing is Doing.CREATE:
+                log.info("telling", sink=self._index.sink, notice=key, what=task.slot.message.summary)
             await self._poster.do(NoticeSubject(key, self._planner.cluster_of(key)), task)
             return now
         return earliest(

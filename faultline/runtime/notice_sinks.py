@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 from connectors.base import Connector
+from faultline.notify.partition_notices import Sink
 from faultline.runtime.settings import Settings
 from streams.config.notifier_settings import SinkSettings
-from streams.model.errors import ConfigError
-
-if TYPE_CHECKING:
-    from faultline.notify.partition_notices import Sink
 
 
 def open_sinks(settings: Settings, stack: AsyncExitStack) -> dict[str, Sink]:
@@ -21,8 +17,6 @@ def open_sinks(settings: Settings, stack: AsyncExitStack) -> dict[str, Sink]:
     Raises:
         ConfigError: when a sink lacks what its kind needs.
     """
-    from faultline.notify.partition_notices import Sink
-
     sinks: dict[str, Sink] = {}
     for name, sink in settings.notifier.sinks.items():
         connector = _MAKERS[sink.kind](sink, settings)
@@ -58,32 +52,24 @@ def _grafana(sink: SinkSettings, _: Settings) -> Connector:
 def _email(_: SinkSettings, settings: Settings) -> Connector:
     from connectors.posts.email import Email
 
-    if not settings.posts.email.host:
-        raise ConfigError("notifier.sinks: a sink of kind email needs posts.email.host")
     return Email(settings.posts.email)
 
 
 def _teams(_: SinkSettings, settings: Settings) -> Connector:
     from connectors.posts.teams import Teams
 
-    if settings.posts.teams.url is None:
-        raise ConfigError("notifier.sinks: a sink of kind teams needs posts.teams.url")
     return Teams(settings.posts.teams)
 
 
 def _webhook(_: SinkSettings, settings: Settings) -> Connector:
     from connectors.posts.webhook import Webhook
 
-    if settings.posts.webhook.url is None:
-        raise ConfigError("notifier.sinks: a sink of kind webhook needs posts.webhook.url")
     return Webhook(settings.posts.webhook)
 
 
 def _apprise(_: SinkSettings, settings: Settings) -> Connector:
     from connectors.posts.apprise_post import ApprisePost
 
-    if not settings.posts.apprise.urls:
-        raise ConfigError("notifier.sinks: a sink of kind apprise needs posts.apprise.urls")
     return ApprisePost(settings.posts.apprise)
 
 
