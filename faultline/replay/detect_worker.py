@@ -9,8 +9,9 @@ import threading
 from itertools import islice
 
 from faultline.replay.detect_processes import Ended, Share
-from faultline.replay.detection import Detection, collected_seldom
+from faultline.replay.detection import Detection
 from streams.model.errors import BadInput
+from streams.model.garbage import collect_seldom
 
 _TOGETHER = 200
 """Findings written at once."""
@@ -22,14 +23,14 @@ def main() -> None:
     threading.Thread(target=_end_with_whoever_asked, daemon=True).start()
     detection = Detection(share.cluster, share.clock, share.topics, share.partitions)
     found = detection.found()
-    with collected_seldom():
-        try:
-            while together := list(islice(found, _TOGETHER)):
-                pickle.dump(together, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
-                sys.stdout.buffer.flush()
-            ended = Ended(detection.dead_letters)
-        except BadInput as error:
-            ended = Ended(bad_input=str(error))
+    collect_seldom()
+    try:
+        while together := list(islice(found, _TOGETHER)):
+            pickle.dump(together, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+            sys.stdout.buffer.flush()
+        ended = Ended(detection.dead_letters)
+    except BadInput as error:
+        ended = Ended(bad_input=str(error))
     pickle.dump(ended, sys.stdout.buffer)
     sys.stdout.buffer.flush()
 

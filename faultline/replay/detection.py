@@ -6,12 +6,10 @@ decided. So topics may be read one after the other, or in several processes, and
 
 from __future__ import annotations
 
-import gc
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -26,8 +24,6 @@ from streams.model.clock import to_millis
 from streams.model.signal import Signal
 
 TICK = timedelta(seconds=1)
-_COLLECT_AFTER = 100_000
-"""New objects before the garbage collector runs."""
 
 
 class Moment(IntEnum):
@@ -99,19 +95,6 @@ class Detection:
     def found(self) -> Iterator[Found]:
         """What is found, in `order`."""
         return heapq.merge(*(topic.found() for topic in self._topics), key=order)
-
-
-@contextmanager
-def collected_seldom() -> Iterator[None]:
-    """Run the garbage collector less often: what is read makes thousands of objects, hardly any in a cycle."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def detector_of(cluster: str, topics: Mapping[str, TopicRecords]) -> Detector:

@@ -18,7 +18,7 @@ import orjson
 
 from faultline.replay.capture import Capture, read
 from faultline.replay.detect_processes import detection_of
-from faultline.replay.detection import TICK, Clock, Found, Moment, collected_seldom
+from faultline.replay.detection import TICK, Clock, Found, Moment
 from faultline.replay.threads import RecordedThreads
 from faultline.replay.topic_records import HeldRecords, TopicFile, TopicRecords, from_micros, in_time_order
 from runbooks.engine.dry_run import ActionLine, ShadowResponder
@@ -36,6 +36,7 @@ from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord
+from streams.model.garbage import collected_seldom
 from streams.model.incident import Incident, IncidentState
 from streams.model.record import RawRecord
 from streams.model.run import Run

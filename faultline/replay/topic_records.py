@@ -24,6 +24,7 @@ import zstandard
 
 from faultline.replay.record_format import json_of, record_of
 from streams.model.clock import from_millis
+from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 
 _BLOCK = 2 * 1024 * 1024
@@ -231,9 +232,13 @@ def blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _opened(path: Path) -> BinaryIO:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     if path.suffix != ".zst":
-        return path.open("rb")
-    return zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)
+        return file
+    return zstandard.ZstdDecompressor().stream_reader(file, closefd=True)
 
 
 def _batch(records: Sequence[RawRecord], only: Container[int] | None) -> Batch:

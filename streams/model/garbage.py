@@ -7,6 +7,8 @@ for hours. Python's own settings look through all of that again and again: a qua
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _COLLECT_AFTER = 100_000
 """New objects before the garbage collector runs: more than all records in hand make."""
@@ -25,3 +27,15 @@ def collect_seldom() -> None:
 def include_again() -> None:
     """Include what was excluded: much of it was dropped, and what is in cycles would stay for good."""
     gc.unfreeze()
+
+
+@contextmanager
+def collected_seldom() -> Iterator[None]:
+    """`collect_seldom` for a piece of work in a process that goes on to do something else."""
+    before = gc.get_threshold()
+    collect_seldom()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        include_again()

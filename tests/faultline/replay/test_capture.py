@@ -77,6 +77,13 @@ def test_a_broken_capture_says_which_file_and_line(
         held(read(tmp_path))
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text(META)
+    (tmp_path / "raw.fabric.jsonl").mkdir()
+    with pytest.raises(BadInput, match=r"raw.fabric.jsonl: cannot be read: Is a directory"):
+        held(read(tmp_path))
+
+
 def test_a_directory_without_meta_is_no_capture(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no capture"):
         read(tmp_path)
