@@ -85,7 +85,11 @@ async def change(
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
-    return _answer(_where(client, method, path), response, uncertain=Ambiguous)
+    where = _where(client, method, path)
+    answer = _answer(where, response, uncertain=Ambiguous)
+    if isinstance(answer, list):
+        raise Ambiguous(f"{where}: the answer is not a JSON object")
+    return answer
 
 
 async def deliver(
@@ -156,6 +160,25 @@ async def read(
         Temporary: it failed for now.
         Rejected: the server refused it.
     """
+    answer = await _read(client, method, path, params, json)
+    if isinstance(answer, list):
+        raise Temporary(f"{_where(client, method, path)}: the answer is not a JSON object")
+    return answer
+
+
+async def read_list(
+    client: httpx.AsyncClient, path: str, *, params: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """GET a page of JSON objects. Raises as `read` does."""
+    answer = await _read(client, "GET", path, params, None)
+    if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
+        raise Temporary(f"{_where(client, 'GET', path)}: the answer is not a list of JSON objects")
+    return answer
+
+
+async def _read(
+    client: httpx.AsyncClient, method: str, path: str, params: Mapping[str, Any] | None, json: Any
+) -> dict[str, Any] | list[Any]:
     attempts = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, Temporary) and error.retry_after_s is None),
         stop=stop_after_attempt(_READ_ATTEMPTS),
@@ -167,7 +190,7 @@ async def read(
 
 async def _read_once(
     client: httpx.AsyncClient, method: str, path: str, params: Mapping[str, Any] | None, json: Any
-) -> dict[str, Any]:
+) -> dict[str, Any] | list[Any]:
     try:
         response = await client.request(method, path, params=params, json=json)
     except httpx.RequestError as error:
@@ -214,8 +237,8 @@ def retry_after_s(response: httpx.Response) -> float | None:
 
 def _answer(
     where: str, response: httpx.Response, *, uncertain: type[Ambiguous] | type[Temporary]
-) -> dict[str, Any]:
-    """The JSON object of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
+) -> dict[str, Any] | list[Any]:
+    """The JSON of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
     status = response.status_code
     if status == 429:
         pause = retry_after_s(response)
@@ -231,7 +254,7 @@ def _answer(
         raise Rejected(
             f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
         )
-    if not isinstance(body, dict):
+    if not isinstance(body, dict | list):
         raise uncertain(f"{where}: the answer is not a JSON object")
     return body
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from connectors.rendering.simple_blocks import simple
 from connectors.rendering.text import (
     CUT,
     JOINER,
@@ -83,6 +84,7 @@ def adaptive_card(message: Message, limit: int, *, subject: str = "") -> dict[st
 
 
 def _elements(block: Block) -> Iterator[Element]:
+    block = simple(block)
     match block:
         case Heading():
             yield _rich(one_line(block.text), weight="Bolder")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from connectors.rendering.simple_blocks import simple
 from connectors.rendering.text import (
     CUT,
     MAX_CODE,
@@ -61,6 +62,7 @@ def html(message: Message, limit: int, *, footer: str = "") -> str:
 
 def _part(block: Block) -> Part:
     """What the template shows of a block."""
+    block = simple(block)
     match block:
         case Heading():
             return {"type": "heading", "text": one_line(block.text)}

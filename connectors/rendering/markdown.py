@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from connectors.rendering.simple_blocks import simple
 from connectors.rendering.text import (
     MAX_CODE,
     MAX_FACTS,
@@ -43,6 +44,7 @@ def _escaped_first(sign: str) -> str:
 
 
 def _lines(block: Block) -> Iterator[str]:
+    block = simple(block)
     match block:
         case Heading():
             yield f"## {escape(one_line(block.text))}"

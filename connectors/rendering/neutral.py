@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from connectors.rendering.simple_blocks import simple
 from connectors.rendering.text import (
     MAX_CELL,
     MAX_CODE,
@@ -53,6 +54,7 @@ def neutral(message: Message, limit: int) -> dict[str, Any]:
 
 
 def _bounded(block: Block) -> Block:
+    block = simple(block)
     match block:
         case Heading():
             return Heading(one_line(block.text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from connectors.rendering.simple_blocks import simple
 from streams.model.clock import moment
 from streams.model.message import (
     Block,
@@ -112,6 +113,7 @@ def table_lines(table: Table) -> list[str]:
 
 
 def _lines(block: Block) -> Iterator[str]:
+    block = simple(block)
     match block:
         case Heading():
             yield one_line(block.text)

@@ -71,6 +71,7 @@ class MessagePoster:
         backoff: PostBackoff,
         health: ChannelHealth,
         on_commit: Callable[[str], None],
+        generations: int = MAX_GENERATIONS,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
     ) -> None:
@@ -81,6 +82,7 @@ class MessagePoster:
         self._backoff = backoff
         self._health = health
         self._on_commit = on_commit
+        self._generations = generations
         self._clock = clock
         self._at = at
 
@@ -110,7 +112,7 @@ class MessagePoster:
         return Thread(incident, cluster, channel, created_at=now, updated_at=now, revision=0)
 
     async def _create(self, subject: Subject, thread: Thread, slot: Slot) -> None:
-        action = "open_thread" if slot.name == ROOT else "reply"
+        action = slot.actions[0] if slot.actions else "open_thread" if slot.name == ROOT else "reply"
         self._at(f"{action}:before_intent")
         lease = self._lease()
         old = thread.post(slot.name)
@@ -157,12 +159,12 @@ class MessagePoster:
                         intent, state=EffectState.CONFIRMED, result=outcome.result, confirmed_at=now
                     ),
                     # A message that was found may show an older text: an empty digest makes an edit follow.
-                    shown=slot.message.digest if isinstance(outcome, Done) else "",
+                    shown=slot.digest if isinstance(outcome, Done) else "",
                     mark=slot.mark if isinstance(outcome, Done) else "",
                     changed_at=now,
                     due_at=None,
                     failures=0,
-                    check_at=now + timedelta(seconds=CHECK_AFTER_S) if again else None,
+                    check_at=now + timedelta(seconds=CHECK_AFTER_S) if again and slot.checked else None,
                 )
             case Unknown():
                 # Other calls would time out too: create nothing until this message has been looked up.
@@ -193,7 +195,14 @@ class MessagePoster:
                 await self._commit(thread.with_post(self._created(post, slot, outcome)))
             case Absent():
                 self._backoff.succeeded(Doing.LOOK_UP)
-                await self._create(subject, thread, slot)
+                if slot.moot:
+                    await self._commit(thread.with_post(replace(post, gone=True)))
+                elif slot.actions:
+                    # The look-up took its time: whether it is to be sent at all is asked anew.
+                    absent = replace(post.create, state=EffectState.REFUSED, reason=outcome.detail)
+                    await self._commit(thread.with_post(replace(post, create=absent, due_at=None)))
+                else:
+                    await self._create(subject, thread, slot)
             case Unknown() | Retry():
                 until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
                 unknown = replace(post.create, state=EffectState.UNKNOWN)
@@ -216,9 +225,7 @@ class MessagePoster:
                 return
             case Done() | AlreadyDone():
                 self._backoff.succeeded(Doing.EDIT)
-                shown = replace(
-                    post, shown=slot.message.digest, mark=slot.mark, changed_at=self._clock(), failures=0
-                )
+                shown = replace(post, shown=slot.digest, mark=slot.mark, changed_at=self._clock(), failures=0)
                 await self._commit(thread.with_post(shown))
             case Unknown() | Retry():
                 until = self._backoff.pause(Doing.EDIT, outcome.after_s)
@@ -241,7 +248,7 @@ class MessagePoster:
             case None:
                 return
             case Done() | AlreadyDone():
-                same = outcome.result.get("ts") == post.ts
+                same = outcome.result.get("ts", "") == post.ts
                 kept = replace(post.create, result=outcome.result)
                 post = replace(post, create=kept, check_at=None, shown=post.shown if same else "")
             case Unknown() | Retry():
@@ -269,7 +276,7 @@ class MessagePoster:
         if not isinstance(outcome, Refused):
             return False
         log.warning("message deleted", slot=slot.name, incident=subject.id, generation=thread.generation)
-        if slot.name == ROOT and thread.generation < MAX_GENERATIONS:
+        if slot.name == ROOT and thread.generation < self._generations:
             await self._commit(replace(thread, generation=thread.generation + 1, posts=()))
         else:
             await self._commit(thread.with_post(replace(post, gone=True)))
@@ -277,7 +284,7 @@ class MessagePoster:
 
     def _home(self, thread: Thread, slot: Slot) -> Thread | None:
         """The thread whose root a message replies to; None for a root, and where its summary has none yet."""
-        if slot.name == ROOT:
+        if slot.name == ROOT or slot.actions is not None:
             return None
         return home_of(thread, slot.name, self._store.documents.get(thread.parent))
 
@@ -326,8 +333,9 @@ def _create_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
 
 def _edit_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
     of_thread = {"thread_ts": post.create.target.name} if post.create.action == "reply" else {}
+    action = slot.actions[1] if slot.actions else "edit"
     return _effect(
-        thread, post, slot, "edit", Target("Message", post.ts, namespace=thread.channel), **of_thread
+        thread, post, slot, action, Target("Message", post.ts, namespace=thread.channel), **of_thread
     )
 
 
@@ -337,8 +345,9 @@ def _effect(thread: Thread, post: Post, slot: Slot, action: str, target: Target,
         action=action,
         target=target,
         cluster=thread.cluster,
-        incident=thread.incident,
+        incident=str(slot.params.get("incident", thread.incident)),
         run="",
         step=slot.name,
-        params={"message": encode(slot.message).decode(), **more},
+        params={"message": encode(slot.message).decode(), **slot.params, **more},
+        prior=post.create.result,
     )

@@ -8,7 +8,7 @@ detail are debounced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
@@ -24,11 +24,13 @@ from faultline.chat.thread_messages import (
 from runbooks.engine.containment import PendingRepair
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import inherited_wait_s
+from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident
 from streams.model.message import Button, Message
 from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
+from streams.model.signal import Attribute
 from streams.model.thread import MEMBER, ROOT, Post, Thread
 
 MAX_LOG = 30
@@ -61,6 +63,25 @@ class Slot:
     mark: str
     urgency: Urgency
     patience_s: float = 0.0
+    params: Mapping[str, Attribute] = field(default_factory=dict)
+    """What the sink needs besides the message."""
+    actions: tuple[str, str] | None = None
+    """The actions that create and edit it, where they are not a thread's. Then it replies to nothing."""
+    checked: bool = True
+    """Whether copies are searched for when it had to be sent again."""
+    moot: bool = False
+    """Not sent any more. What was sent, or may have been, is still settled."""
+    shows: str = ""
+    """What decides on an edit, where not every detail does."""
+
+    @property
+    def digest(self) -> str:
+        """Equal for two slots that show the same."""
+        if self.shows:
+            return digest(self.shows, size=8)
+        if not self.params:
+            return self.message.digest
+        return digest(self.message.digest, encode(self.params).decode(), size=8)
 
 
 class Subject(Protocol):
@@ -231,11 +252,12 @@ def _tasks_of(
         if home is parent and own_root and not slot.name.startswith(MEMBER):
             home = thread  # its own root comes first, and is not there yet
         root = home.post(ROOT) if home is not None else None
-        if slot.name != ROOT and not (root and root.stands):
+        if slot.name != ROOT and slot.actions is None and not (root and root.stands):
             continue
         post = thread.post(slot.name)
         if post is None:
-            yield Task(Doing.CREATE, slot, now)
+            if not slot.moot:
+                yield Task(Doing.CREATE, slot, now)
         elif not post.gone:
             yield from _of_post(post, slot, now, debounce_s)
 
@@ -250,9 +272,10 @@ def _of_post(post: Post, slot: Slot, now: datetime, debounce_s: float) -> Iterat
         case EffectState.UNKNOWN:
             yield Task(Doing.LOOK_UP, slot, not_before)
         case EffectState.REFUSED:
-            yield Task(Doing.CREATE, slot, not_before)
+            if not slot.moot:
+                yield Task(Doing.CREATE, slot, not_before)
         case _:
-            if post.shown != slot.message.digest:
+            if post.shown != slot.digest:
                 yield Task(Doing.EDIT, slot, max(not_before, _edit_due(post, slot, now, debounce_s)))
             if post.check_at is not None:
                 yield Task(Doing.CHECK, slot, post.check_at)

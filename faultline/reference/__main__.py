@@ -66,6 +66,11 @@ def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
         yield from _settings(
             field.annotation, _join(path, name), text(field.description or field.annotation.__doc__)
         )
+    yield from _items(model, path)
+
+
+def _items(model: type[BaseModel], path: str) -> Iterator[str]:
+    """The items of lists, and the values of mappings by name, down to those within them."""
     for name, field in model.model_fields.items():
         if (item := _listed(field)) is not None:
             yield f"## An item of {code(_join(path, name))}"
@@ -77,13 +82,13 @@ def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
                 for key, f in item.model_fields.items()
             ]
             yield from table(("key", "takes", "default", "meaning"), items)
+            yield from _items(item, f"{_join(path, name)}.NAME")
 
 
 def _listed(field: FieldInfo) -> type[BaseModel] | None:
-    """What a list of mappings is made of."""
-    inner = get_args(field.annotation)
-    listed = get_origin(field.annotation) is tuple and isinstance(inner[0], type)
-    return inner[0] if listed and issubclass(inner[0], BaseModel) else None
+    """What a list of mappings, or a mapping of mappings, is made of."""
+    inner = get_args(field.annotation) if get_origin(field.annotation) in (tuple, Mapping) else ()
+    return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def _join(path: str, name: str) -> str:

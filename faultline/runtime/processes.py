@@ -8,5 +8,6 @@ PROCESSES = {
     "correlator": "correlates signals and inventory into incidents",
     "responder": "executes runbooks, each effect exactly once",
     "chat": "keeps one chat thread per incident up to date",
+    "notifier": "pages people, silences alarms of closed nodes, annotates graphs and sends mail",
     "gateway": "takes alerts and people's decisions from other systems over HTTP",
 }

@@ -37,6 +37,7 @@ from streams.config.connector_settings import (
     SlackSettings,
 )
 from streams.config.gateway_settings import GatewaySettings
+from streams.config.notifier_settings import NotifierSettings
 from streams.config.post_settings import PostSettings
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
@@ -81,11 +82,13 @@ class Settings(BaseSettings):
     node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
-    gateway: GatewaySettings = GatewaySettings()
+    notifier: NotifierSettings = NotifierSettings()
     posts: PostSettings = PostSettings()
+    gateway: GatewaySettings = GatewaySettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """The lease of a frozen responder must have expired when another one takes over, including clock skew."""
+        """The lease of a frozen responder must have expired when another one takes over, including clock skew; and a sink of the
+        notifier that posts needs its section of `posts`."""
         lease_s, longest = self.responder.lease_s, longest_s(self.kafka)
         keys = ("responder.lease_s", "kafka.session_timeout_ms")
         if lease_s <= MARGIN_S:
@@ -100,6 +103,16 @@ class Settings(BaseSettings):
                 "a frozen responder could still act when another one has taken over; "
                 f"set it to {longest:g} or less, or make the session longer",
             )
+        unset = {
+            "email": ("posts.email.host", not self.posts.email.host),
+            "teams": ("posts.teams.url", self.posts.teams.url is None),
+            "webhook": ("posts.webhook.url", self.posts.webhook.url is None),
+            "apprise": ("posts.apprise.urls", not self.posts.apprise.urls),
+        }
+        for name, sink in self.notifier.sinks.items():
+            key, is_unset = unset.get(sink.kind, ("", False))
+            if is_unset:
+                yield (key, f"notifier.sinks.{name}.kind"), f"not set, and notifier.sinks.{name} needs it"
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -32,6 +32,7 @@ def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
         "correlator": _correlator,
         "responder": _responder,
         "chat": _chat,
+        "notifier": _notifier,
         "gateway": _gateway,
     }
     make = makers[name]
@@ -151,6 +152,25 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         ).run()
     finally:
         await slack.close()
+
+
+async def _notifier(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+    from faultline.notify.process import Notifier
+    from faultline.runtime.notice_sinks import open_sinks
+
+    if not settings.notifier.sinks:
+        log.info("notifier.sinks not set: nobody is paged or told outside the chat")
+        await _idle(pulse)
+    async with AsyncExitStack() as stack:
+        await Notifier(
+            settings.kafka,
+            settings.notifier,
+            open_sinks(settings, stack),
+            lease_s=settings.responder.lease_s,
+            approval_expiry_s=settings.responder.approval_expiry_s,
+            pulse=pulse,
+            at=at,
+        ).run()
 
 
 async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:

@@ -68,6 +68,14 @@ TICKS = Topic("ticks", "cluster", "delete", 3600 * 1000, "cluster", "the time, R
 INCIDENTS = Topic("incidents", "cluster", "compact", None, "incident id", "Incident, latest revision")
 RUNS = Topic("runs", "cluster", "compact", None, "run id", "Run, latest revision")
 THREADS = Topic("threads", "cluster", "compact", None, "incident id", "Thread, latest revision")
+NOTICES = Topic(
+    "notices",
+    "cluster",
+    "compact",
+    None,
+    "sink/incident",
+    "Thread, latest revision: a page, silence, annotation or mail",
+)
 TIMELINE = Topic("timeline", "cluster", "delete", 400 * DAY_MS, "incident id", "TimelineEntry")
 COMMANDS = Topic("commands", "cluster", "delete", 400 * DAY_MS, "incident id", "Command")
 CONTROLS = Topic("controls", "cluster", "compact", None, "cluster", "Control, latest revision")
@@ -108,6 +116,7 @@ ALL = (
     INCIDENTS,
     RUNS,
     THREADS,
+    NOTICES,
     TIMELINE,
     COMMANDS,
     CONTROLS,

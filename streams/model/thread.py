@@ -81,6 +81,8 @@ class Thread:
     """Who acknowledged the incident last; empty while nobody has."""
     silenced_until: datetime | None = None
     """Until when only decisions and the incident's state are told."""
+    members: tuple[str, ...] = ()
+    """The incidents that one page or mail tells of, the first one of them first; empty where it is one incident's own."""
     parent: str = ""
     """The summary whose thread this incident is told in; it keeps its membership when it gets a thread of its own."""
     schema: int = 1

@@ -66,6 +66,7 @@ def test_every_pod_becomes_ready(installed: Installed, running: dict[str, list[s
         "correlator": 2,
         "responder": 2,
         "chat": 2,
+        "notifier": 2,
         "gateway": 2,
     }
     installed.complain(*(name for names in running.values() for name in names))

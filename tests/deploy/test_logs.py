@@ -16,7 +16,7 @@ from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import until
 
-NAMES = ("detector", "correlator", "responder", "chat", "inventory", "gateway")
+NAMES = ("detector", "correlator", "responder", "chat", "notifier", "inventory", "gateway")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -44,7 +44,7 @@ def soon_may(
 
 def test_everything_is_accepted_and_a_deployment_stands_for_each_process(installed: ControlPlane) -> None:
     names = {d["metadata"]["name"] for d in installed.get("deployments", "--namespace", "faultline")}
-    assert names == {"detector", "inventory", "correlator", "responder", "chat", "gateway"}
+    assert names == {"detector", "inventory", "correlator", "responder", "chat", "notifier", "gateway"}
 
 
 @pytest.mark.parametrize(

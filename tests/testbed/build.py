@@ -115,6 +115,7 @@ def build_with_maven(part: Part) -> None:
 def build_with_go(part: Part) -> None:
     """Compile each program of the recipe, without C or paths of this machine, and copy what comes along."""
     (part.folder / "bin").mkdir()
+    source = completed_copy(part) if part.completed else part.recipe
     for program, package in part.programs:
         out = part.folder / "bin" / program
         command = [
@@ -131,19 +132,34 @@ def build_with_go(part: Part) -> None:
             str(out),
             package,
         ]
-        run(part, command, program)
+        run(part, command, program, source)
     for name, module, folder in part.copies:
-        listing = subprocess.run(
-            ["go", "list", "-m", "-f", "{{.Dir}}", module],
-            cwd=part.recipe,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        target = part.folder / name
-        # The module cache is read-only; a copy that kept its modes could not be removed later.
-        shutil.copytree(Path(listing.stdout.strip()) / folder, target, copy_function=shutil.copyfile)
-        target.chmod(0o755)
+        copy_module(part, module, folder, part.folder / name)
+    if part.completed:
+        shutil.rmtree(source)
+
+
+def completed_copy(part: Part) -> Path:
+    """Copy the module that is built, and make the empty files that its archive lacks."""
+    assert part.completed is not None
+    module, lacking = part.completed
+    source = part.folder / "source"
+    run(part, ["go", "mod", "download", module], "fetching the source")
+    copy_module(part, module, "", source)
+    for name in lacking:
+        (source / name).parent.mkdir(parents=True)
+        (source / name).touch()
+    return source
+
+
+def copy_module(part: Part, module: str, folder: str, target: Path) -> None:
+    """Copy a folder of a module that the recipe pins."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    listing = subprocess.run(command, cwd=part.recipe, check=True, capture_output=True, text=True)
+    # The module cache is read-only; a copy that kept its modes could not be written to or removed later.
+    shutil.copytree(Path(listing.stdout.strip()) / folder, target, copy_function=shutil.copyfile)
+    for place in (target, *(path for path in target.rglob("*") if path.is_dir())):
+        place.chmod(0o755)
 
 
 def unpack_from_debian(part: Part) -> None:

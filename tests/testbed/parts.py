@@ -91,7 +91,8 @@ class Part:
 
     ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in its folder's ``bin/`` to the Go
     package it is built from, with the build ``tags``. ``copies`` maps a path in its folder to ``MODULE/PATH``, a folder of a
-    Go module the recipe pins. ``packages`` are Debian's, unpacked and not installed; ``installs`` are installed, for
+    Go module the recipe pins. ``completed`` is a module whose archive lacks files that its build embeds, and those files: it is
+    built as a copy that has them, empty. ``packages`` are Debian's, unpacked and not installed; ``installs`` are installed, for
     ``commands``. ``images`` are the names of container images. ``needs`` are parts that are built before.
     """
 
@@ -101,6 +102,7 @@ class Part:
     tools: tuple[Tool | Ability, ...]
     programs: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str, str], ...] = ()
+    completed: tuple[str, tuple[str, ...]] | None = None
     tags: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     installs: tuple[str, ...] = ()
@@ -132,6 +134,7 @@ class Part:
                     self.version,
                     self.programs,
                     self.copies,
+                    *(self.completed or ()),
                     *self.tags,
                     *self.packages,
                     *self.installs,
@@ -179,6 +182,15 @@ PARTS = (
             (name, f"k8s.io/kubernetes/cmd/{name}")
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         ),
+    ),
+    Part(
+        "alertmanager",
+        "0.34.2",
+        "alertmanager",
+        GO,
+        programs=(("alertmanager", "./cmd/alertmanager"),),
+        # Its pages are made by npm for releases and are not in the module.
+        completed=("github.com/prometheus/alertmanager", ("ui/app/dist/index.html",)),
     ),
     Part(
         "telegraf",

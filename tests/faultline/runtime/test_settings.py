@@ -30,6 +30,21 @@ def test_the_environment_wins_over_the_file_key_by_key(
         ("responder: {lease_s: 2}", r"responder\.lease_s: 2 s must exceed the 2 s"),
         ("responder: {lease_s: 14.1}", r"lease_s: 14\.1 s is too long .* 15000: .* set it to 14 or less"),
         ("kafka: {session_timeout_ms: 6000}", r"responder\.lease_s: 12 s .* set it to 6\.8 or less"),
+        ("notifier: {sinks: {oncall: {kind: pagerduty}}}", r"notifier\.sinks\.oncall\.key: not set"),
+        ("notifier: {sinks: {On Call: {kind: pagerduty, key: k}}}", r"'On Call' is not a name of a sink"),
+        (
+            "notifier: {sinks: {mail: {kind: email}}}",
+            r"posts\.email\.host: not set, and notifier\.sinks\.mail",
+        ),
+        ("notifier: {sinks: {am: {kind: alertmanager}}}", r"notifier\.sinks\.am\.url: not set"),
+        (
+            "notifier: {sinks: {am: {kind: alertmanager, url: 'http://am:9093', matchers: ['instance={node}']}}}",
+            "is not a matcher",
+        ),
+        (
+            "notifier: {sinks: {p: {kind: jsm, key: k, hours: [{cron: '0 8 * *', duration_s: 60}]}}}",
+            "has 4 fields",
+        ),
         ("colour: blue", "colour"),
         ("- a list", "must be a mapping"),
         ("a: [", "is not YAML"),

@@ -1,0 +1,1 @@
+"""Pages, silences and annotations: what tells people outside the chat, or keeps their alarms quiet."""

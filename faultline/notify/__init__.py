@@ -1,0 +1,1 @@
+"""The notifier process: who is paged, told, and kept from alarms for what Faultline has closed."""

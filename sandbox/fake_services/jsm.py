@@ -1,0 +1,146 @@
+"""A stand-in for the alerts of Jira Service Management Operations, and of Opsgenie, whose integration API is the same.
+
+`POST …/v2/alerts` (`message` at most 130 characters, `alias` 512, `description` 15,000, `priority` P1 to P5, `details`, `tags`),
+`POST …/v2/alerts/{alias}/acknowledge` and `/close` with `identifierType=alias` (`Authorization: GenieKey …`) answer 202 and are
+processed after `lag_s`. While an alert with an alias is open, another create counts it up. `GET …/v2/alerts/{alias}` is
+Opsgenie's alone; JSM lists alerts at `GET /v1/alerts?query=alias: "…"` of another address, with an API token (basic).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from sandbox.fake_services.server import Standin
+
+_QUERY = re.compile(r'alias: "(?P<alias>[^"]+)"')
+
+
+@dataclass(slots=True)
+class StandinAlert:
+    """One alert as it is now. `log` holds what was done to it, oldest first."""
+
+    id: str
+    alias: str
+    body: dict[str, Any]
+    status: str = "open"
+    acknowledged: bool = False
+    count: int = 1
+    log: list[str] = field(default_factory=list)
+    visible_at: float = 0.0
+
+
+class JsmStandin(Standin):
+    """One integration. `opsgenie` says which of the two it is; `clock` is in seconds."""
+
+    def __init__(
+        self,
+        *,
+        key: str = "standin-key",
+        user: str = "faultline@example.test",
+        token: str = "standin-token",
+        opsgenie: bool = False,
+        lag_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self.key, self.user, self.token, self.opsgenie, self.lag_s = key, user, token, opsgenie, lag_s
+        self.alerts: list[StandinAlert] = []
+        self._clock = clock
+        before = "" if opsgenie else "/jsm/ops/integration"
+        route = self.app.router
+        route.add_post(f"{before}/v2/alerts", self._create)
+        route.add_post(before + "/v2/alerts/{alias}/{verb:acknowledge|close}", self._act)
+        if opsgenie:
+            route.add_get("/v2/alerts/{alias}", self._show)
+        else:
+            route.add_get("/jsm/ops/api/cloud-1/v1/alerts", self._list)
+
+    def of(self, alias: str) -> list[StandinAlert]:
+        """The alerts with an alias, oldest first."""
+        return [one for one in self.alerts if one.alias == alias]
+
+    async def _create(self, request: web.Request) -> web.Response:
+        if (no := self._refusal(request)) is not None:
+            return no
+        body = await request.json()
+        if not body.get("message") or len(body["message"]) > 130:
+            return web.json_response({"message": "Request body is not processable: message"}, status=422)
+        if len(body.get("alias", "")) > 512 or len(body.get("description", "")) > 15_000:
+            return web.json_response({"message": "Request body is not processable: too long"}, status=422)
+        if body.get("priority", "P3") not in ("P1", "P2", "P3", "P4", "P5"):
+            return web.json_response({"message": "Request body is not processable: priority"}, status=422)
+        alias = str(body.get("alias") or f"made-up-{len(self.alerts)}")
+        alive = self._open(alias)
+        if alive is None:
+            made = StandinAlert(f"alert-{len(self.alerts) + 1}", alias, body, log=["create"])
+            made.visible_at = self._clock() + self.lag_s
+            self.alerts.append(made)
+        else:
+            alive.count += 1
+        return self._accepted()
+
+    async def _act(self, request: web.Request) -> web.Response:
+        if (no := self._refusal(request)) is not None:
+            return no
+        if request.query.get("identifierType") != "alias":
+            return web.json_response({"message": "Alert id is not valid"}, status=422)
+        alive = self._open(request.match_info["alias"])
+        if alive is not None:
+            verb = request.match_info["verb"]
+            alive.log.append(verb)
+            alive.acknowledged = True
+            if verb == "close":
+                alive.status = "closed"
+        return self._accepted()
+
+    async def _show(self, request: web.Request) -> web.Response:
+        if (no := self._refusal(request)) is not None:
+            return no
+        found = [one for one in self.of(request.match_info["alias"]) if one.visible_at <= self._clock()]
+        if not found:
+            return web.json_response({"message": "Alert with alias does not exist"}, status=404)
+        return web.json_response({"data": _shown(found[-1])})
+
+    async def _list(self, request: web.Request) -> web.Response:
+        expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
+        if request.headers.get("Authorization") != expected:
+            return web.json_response({"code": 401, "message": "Unauthorized"}, status=401)
+        asked = _QUERY.fullmatch(request.query.get("query", ""))
+        if asked is None:
+            return web.json_response({"message": "the query cannot be read"}, status=422)
+        found = [one for one in self.of(asked["alias"]) if one.visible_at <= self._clock()]
+        return web.json_response({"values": [_shown(one) for one in reversed(found)], "count": len(found)})
+
+    def _open(self, alias: str) -> StandinAlert | None:
+        return next((one for one in self.alerts if one.alias == alias and one.status == "open"), None)
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Authorization") == f"GenieKey {self.key}":
+            return None
+        return web.json_response({"message": "Key format is not valid!"}, status=422)
+
+    def _accepted(self) -> web.Response:
+        answer = {
+            "result": "Request will be processed",
+            "took": 0.1,
+            "requestId": f"request-{len(self.requests)}",
+        }
+        return web.json_response(answer, status=202)
+
+
+def _shown(alert: StandinAlert) -> dict[str, Any]:
+    return {
+        "id": alert.id,
+        "alias": alert.alias,
+        "status": alert.status,
+        "acknowledged": alert.acknowledged,
+        "count": alert.count,
+        "message": alert.body["message"],
+    }
