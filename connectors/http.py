@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -60,10 +61,28 @@ def http_client(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as the body of a request: alone, or where `part` names a field, in a form."""
+
+    name: str
+    media_type: str
+    content: bytes
+    part: str = ""
+
+
 async def change(
-    client: httpx.AsyncClient, method: str, path: str, *, lease: LeaseHeld, json: Any = None
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    *,
+    lease: LeaseHeld,
+    json: Any = None,
+    params: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    upload: Upload | None = None,
 ) -> dict[str, Any]:
-    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body).
+    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body or is a list).
 
     Raises:
         Fenced: the lease does not hold any more; nothing was sent.
@@ -77,14 +96,24 @@ async def change(
         if event.endswith("send_request_headers.started"):
             lease.check()
 
+    sent: dict[str, Any] = {"json": json, "params": params, "headers": dict(headers or {})}
+    if upload is not None and upload.part:
+        sent["files"] = {upload.part: (upload.name, upload.content, upload.media_type)}
+    elif upload is not None:
+        sent["content"] = upload.content
+        sent["headers"]["Content-Type"] = upload.media_type
     lease.check()
     try:
-        response = await client.request(method, path, json=json, extensions={"trace": check_before_send})
+        response = await client.request(method, path, **sent, extensions={"trace": check_before_send})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
-    return _answer(_where(client, method, path), response, uncertain=Ambiguous)
+    where = _where(client, method, path)
+    answer = _answer(where, response, uncertain=Ambiguous)
+    if isinstance(answer, list):  # as Jira answers an upload
+        return {}
+    return answer
 
 
 async def read(
@@ -101,6 +130,25 @@ async def read(
         Temporary: it failed for now.
         Rejected: the server refused it.
     """
+    answer = await _read(client, method, path, params, json)
+    if isinstance(answer, list):
+        raise Temporary(f"{_where(client, method, path)}: the answer is not a JSON object")
+    return answer
+
+
+async def read_list(
+    client: httpx.AsyncClient, path: str, *, params: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """GET a page of JSON objects. Raises as `read` does."""
+    answer = await _read(client, "GET", path, params, None)
+    if not isinstance(answer, list) or not all(isinstance(row, dict) for row in answer):
+        raise Temporary(f"{_where(client, 'GET', path)}: the answer is not a list of JSON objects")
+    return answer
+
+
+async def _read(
+    client: httpx.AsyncClient, method: str, path: str, params: Mapping[str, Any] | None, json: Any
+) -> dict[str, Any] | list[Any]:
     attempts = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, Temporary) and error.retry_after_s is None),
         stop=stop_after_attempt(_READ_ATTEMPTS),
@@ -112,7 +160,7 @@ async def read(
 
 async def _read_once(
     client: httpx.AsyncClient, method: str, path: str, params: Mapping[str, Any] | None, json: Any
-) -> dict[str, Any]:
+) -> dict[str, Any] | list[Any]:
     try:
         response = await client.request(method, path, params=params, json=json)
     except httpx.RequestError as error:
@@ -159,11 +207,13 @@ def retry_after_s(response: httpx.Response) -> float | None:
 
 def _answer(
     where: str, response: httpx.Response, *, uncertain: type[Ambiguous] | type[Temporary]
-) -> dict[str, Any]:
-    """The JSON object of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
+) -> dict[str, Any] | list[Any]:
+    """The JSON of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
     status = response.status_code
-    if status == 429:
+    if status == 429 or (status == 403 and _is_throttled(response)):
         pause = retry_after_s(response)
+        if pause is None:
+            pause = _until_reset_s(response)
         raise Temporary(
             f"{where}: too many requests", retry_after_s=_DEFAULT_PAUSE_S if pause is None else pause
         )
@@ -176,9 +226,24 @@ def _answer(
         raise Rejected(
             f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
         )
-    if not isinstance(body, dict):
-        raise uncertain(f"{where}: the answer is not a JSON object")
+    if not isinstance(body, dict | list):
+        raise uncertain(f"{where}: the answer is neither a JSON object nor a list")
     return body
+
+
+def _is_throttled(response: httpx.Response) -> bool:
+    """Whether a 403 says "slow down": GitHub answers its limits so, with a header or only in words."""
+    if response.headers.get("Retry-After") or response.headers.get("X-RateLimit-Remaining") == "0":
+        return True
+    return "rate limit" in response.text[:2000].casefold()
+
+
+def _until_reset_s(response: httpx.Response) -> float | None:
+    """Seconds until the limit is reset, where the answer says when; a minute where only its words tell of a limit."""
+    reset = response.headers.get("X-RateLimit-Reset", "")
+    if response.headers.get("X-RateLimit-Remaining") == "0" and reset.isascii() and reset.isdigit():
+        return min(max(float(reset) - datetime.now(UTC).timestamp(), 1.0), MAX_RETRY_AFTER_S)
+    return 60.0 if response.status_code == 403 else None
 
 
 def _json(response: httpx.Response) -> Any:
