@@ -10,7 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.model.clock import rfc3339
-from streams.model.message import Block, Buttons, Code, Facts, Heading, Message, Paragraph, Table, plain
+from streams.model.message import (
+    Block,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    is_web_address,
+    plain,
+)
 
 MAX_DOCUMENT = 30_000
 """Characters of text in one document; Jira refuses fields beyond 32,767 characters."""
@@ -57,8 +69,11 @@ def _node(block: Block) -> Node | None:
         case Paragraph():
             return _paragraph(block.text)
         case Facts():
-            rows = [(fact.label, rfc3339(fact.at) if fact.at else fact.text) for fact in block.facts]
-            return _table((), rows)
+            lines = [
+                {"type": "tableRow", "content": [_cell(_text(plain(f.label, MAX_TEXT))), _cell(_fact(f))]}
+                for f in block.facts[:MAX_ROWS]
+            ]
+            return {"type": "table", "content": lines}
         case Table():
             return _table(block.columns, block.rows)
         case Code():
@@ -75,6 +90,17 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
     lines = [_row("tableHeader", columns)] if columns else []
     lines += [_row("tableCell", row) for row in rows[:MAX_ROWS]]
     return {"type": "table", "content": lines}
+
+
+def _cell(content: list[Node]) -> Node:
+    return {"type": "tableCell", "content": [{"type": "paragraph", "content": content}]}
+
+
+def _fact(fact: Fact) -> list[Node]:
+    text = plain(rfc3339(fact.at) if fact.at else fact.text, MAX_TEXT)
+    if fact.url and is_web_address(fact.url):
+        return _text(text, marks=[{"type": "link", "attrs": {"href": fact.url}}])
+    return _text(text)
 
 
 def _row(cell: str, texts: Sequence[str]) -> Node:

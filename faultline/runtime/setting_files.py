@@ -68,7 +68,9 @@ def _responder(settings: Settings) -> Iterator[str]:
             yield from str(error).splitlines()
     if settings.jira.base_url:
         for key in ("user", "token"):
-            if not getattr(settings.jira, key):
+            # Data Center takes a personal access token without a user.
+            needless = key == "user" and settings.tickets.system == "jira-dc"
+            if not needless and not getattr(settings.jira, key):
                 yield f"jira.{key}: not set, but required because jira.base_url is set"
 
 
