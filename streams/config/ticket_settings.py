@@ -164,7 +164,7 @@ class TicketSettings(Section):
     system: Literal["jira", "jira-dc", "servicenow", "github", "gitlab"] = Field(
         "jira", description="where tickets are opened, once that system is configured"
     )
-    fields: dict[str, FieldValue] = Field(
+    fields: Mapping[str, FieldValue] = Field(
         {}, description="further fields of a new ticket; {node} and other facts of the incident are filled in"
     )
     reopen_within_h: float = Field(
