@@ -28,7 +28,7 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.http import translated
+from connectors.http import Ambiguous, translated
 from connectors.tickets.evidence_files import files_of
 from connectors.tickets.ticket_api import (
     Comment,
@@ -43,7 +43,7 @@ from connectors.tickets.ticket_api import (
 )
 from connectors.tickets.ticket_fields import TicketFields
 from connectors.tickets.ticket_message import ticket_message, ticket_title
-from streams.model.errors import Permanent
+from streams.model.errors import Permanent, Temporary
 from streams.model.message import Message, Paragraph
 
 log = structlog.get_logger(__name__)
@@ -273,6 +273,9 @@ class TicketDesk:
                 why = Message(text, (Paragraph(text),))
                 token = f"faultline-copy-of-{re.sub('[^A-Za-z0-9]', '-', first.key)}"
                 await self._finish(copy, why, token, lease, withdrawn=True)
+            except Ambiguous as error:
+                # About a copy only: what the step itself wants has not been sent, so it is tried again and not looked up.
+                raise Temporary(str(error)) from error
             except Permanent as error:
                 # The ticket itself is fine; a duplicate that the workflow will not close is left to an operator.
                 log.warning(
@@ -290,6 +293,8 @@ class TicketDesk:
                     continue
                 try:
                     await self._api.drop_comment(ticket, comment, lease)
+                except Ambiguous as error:
+                    raise Temporary(str(error)) from error
                 except Permanent as error:
                     log.warning("could not take back a doubled comment", ticket=ticket.key, reason=str(error))
 

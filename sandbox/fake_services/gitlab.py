@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
+from sandbox.fake_services.forms import files_in
 from sandbox.fake_services.server import Standin
 
 _QUICK_ACTION = re.compile(r"(?m)^/(close|assign|label)\b")
@@ -159,13 +160,12 @@ class GitLabStandin(Standin):
         return web.Response(status=204)
 
     async def _upload(self, request: web.Request) -> web.Response:
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            if part.name == "file":
-                url = f"/uploads/{next(self._ids):032x}/{part.filename}"
-                self.uploads[url] = bytes(await part.read())
-                return web.json_response({"url": url, "alt": part.filename}, status=201)
-        return web.json_response({"error": "file is missing"}, status=400)
+        name, content = (await files_in(request)).get("file", ("", b""))
+        if not name:
+            return web.json_response({"error": "file is missing"}, status=400)
+        url = f"/uploads/{next(self._ids):032x}/{name}"
+        self.uploads[url] = content
+        return web.json_response({"url": url, "alt": name}, status=201)
 
     def _act(self, issue: StandinGitLabIssue, text: str) -> None:
         if _QUICK_ACTION.search(_CODE.sub("", text)):

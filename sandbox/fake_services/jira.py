@@ -22,8 +22,9 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
+from sandbox.fake_services.forms import files_in
 from sandbox.fake_services.server import Standin
 
 _STATUSES = {"To Do": "new", "In Progress": "indeterminate", "Done": "done"}
@@ -279,17 +280,13 @@ class JiraStandin(Standin):
             return web.Response(status=403, text="XSRF check failed")
         if (issue := self._issue(request.match_info["issue"])) is None:
             return _refused(404, "Issue does not exist or you do not have permission to see it.")
-        answer = []
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            if part.name != "file":
-                return _refused(400, "The multipart form has no field named file.")
-            content = bytes(await part.read())
-            if len(content) > self.max_attachment:
-                return _refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
-            issue.attachments[str(part.filename)] = content
-            answer.append({"filename": part.filename, "size": len(content)})
-        return web.json_response(answer)
+        name, content = (await files_in(request)).get("file", ("", b""))
+        if not name:
+            return _refused(400, "The multipart form has no field named file.")
+        if len(content) > self.max_attachment:
+            return _refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
+        issue.attachments[name] = content
+        return web.json_response([{"filename": name, "size": len(content)}])
 
     def _offered(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         offered = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -176,6 +176,11 @@ class ServiceNowWorld(World):
         self.server.records[0].fields |= {"state": "6", "resolved_at": f"{NOW:%Y-%m-%d %H:%M:%S}"}
 
 
+def _files(comments: Iterable[str]) -> dict[str, bytes]:
+    found = [text.encode() for text in comments if "faultline-file-evidence-txt" in text]
+    return {"evidence.txt": found[0]} if found else {}
+
+
 class GitHubWorld(World):
     name = "github"
     server: GitHubStandin
@@ -199,7 +204,7 @@ class GitHubWorld(World):
                 i.state == "open",
                 # An issue is found by its label, and only then by what is hidden in its body.
                 f"{' '.join(i.labels)} {i.body if INCIDENT in str(i.labels) else ''}",
-                {"evidence.txt": t.encode() for t in i.comments.values() if "faultline-file-" in t},
+                _files(i.comments.values()),
             )
             for i in self.server.issues
         ]
