@@ -328,7 +328,8 @@ class TicketDesk:
         if not self._reopen_within or not marks.place:
             return None
         found = sorted(await self._api.search(marks.place), key=lambda ticket: ticket.born)
-        found = [ticket for ticket in found if ticket.is_ours and marks.place in ticket.marks]
+        # A withdrawn ticket has no incident any more, or no effect.
+        found = [t for t in found if t.is_ours and marks.place in t.marks and _incidents(t)]
         if not found:
             return None
         # Of one incident's copies the oldest is the ticket; the others were closed as copies.

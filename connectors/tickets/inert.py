@@ -29,10 +29,12 @@ def one_line(text: str, limit: int) -> str:
     GitLab resolves mentions and references in titles, and every system exports its columns to spreadsheets.
     """
     line = " ".join(plain(text, limit * 2).split())
-    line = _REFERENCE.sub(rf"\1{GAP}", line)
-    if _FORMULA.match(line):
-        line = "'" + line
-    return plain(line, limit)
+    return plain(no_formula(_REFERENCE.sub(rf"\1{GAP}", line)), limit)
+
+
+def value(text: str, limit: int) -> str:
+    """A value for a field: one line and no formula. Nothing is put into it, because it may have to match a name exactly."""
+    return plain(no_formula(" ".join(plain(text, limit * 2).split())), limit)
 
 
 def no_formula(text: str) -> str:

@@ -158,8 +158,9 @@ class JiraApi:
         await self._send("PUT", self._issue(ticket.id), _update(labels), lease, f"labels of {ticket.key}")
 
     async def forget(self, ticket: Ticket, marks: Marks, lease: LeaseHeld) -> None:
-        """Remove the label of the effect and leave the others alone."""
-        labels = [{"remove": marks.key}]
+        """Remove the label of the effect, from a ticket of an earlier incident also this one's, and leave the others alone."""
+        gone = [marks.key, *([marks.incident, marks.again] if marks.again in ticket.marks else [])]
+        labels = [{"remove": mark} for mark in gone]
         await self._send("PUT", self._issue(ticket.id), _update(labels), lease, f"labels of {ticket.key}")
 
     def takes(self, file: TicketFile) -> bool:

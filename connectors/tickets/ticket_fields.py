@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from connectors.base import Effect
-from connectors.tickets.inert import one_line
+from connectors.tickets.inert import value as inert_value
 from streams.config.ticket_settings import TICKET_FACTS
 
 MAX_VALUE = 255
@@ -38,7 +38,7 @@ class TicketFields:
 def _filled(value: Any, facts: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         # A fixed text is the operator's own and stays as it is written.
-        return one_line(value.format_map(facts), MAX_VALUE) if "{" in value or "}" in value else value
+        return inert_value(value.format_map(facts), MAX_VALUE) if set("{}") & set(value) else value
     if isinstance(value, Mapping):
         inner = {name: _filled(one, facts) for name, one in value.items()}
         return {name: one for name, one in inner.items() if one != ""}

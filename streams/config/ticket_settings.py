@@ -32,6 +32,15 @@ TICKET_FACTS = (
 )
 """What a value of `tickets.fields` may name in braces."""
 
+OWN_FIELDS = {
+    "jira": ("project", "summary", "description"),
+    "jira-dc": ("project", "summary", "description"),
+    "servicenow": ("short_description", "description", "correlation_id", "correlation_display", "state"),
+    "github": ("title", "body", "state"),
+    "gitlab": ("title", "description", "state_event"),
+}
+"""Fields of each system that say what the ticket is and by what it is found."""
+
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
 
 
@@ -192,6 +201,9 @@ class TicketSettings(Section):
                 yield ("gitlab.project", "system"), "not set, and tickets.system is gitlab"
             case _:
                 pass
+        for name in OWN_FIELDS[self.system]:
+            if name in self.fields:
+                yield ("fields", "system"), f"{name} is written by Faultline itself"
         for name in ("servicenow", "github", "gitlab"):
             if self.system == name and getattr(self, name).token is None:
                 yield (f"{name}.token", "system"), f"not set, and tickets.system is {name}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.base import AlreadyDone, Blocked, Done, NoLease, Waiting
+from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Waiting
 from connectors.tickets.desk import TicketDesk
 from sandbox.fake_services.server import InjectedFault
 from streams.model.codec import encode
@@ -101,6 +101,27 @@ async def test_a_ticket_that_is_still_open_takes_the_recurrence_too(world: World
     assert isinstance(await desk(reopen_within_h=24).apply(AGAIN, LEASE), AlreadyDone)
     (ticket,) = world.seen()
     assert "The fault is back" in ticket.comments[-1]
+
+
+async def test_a_reopened_ticket_that_is_withdrawn_is_closed_again_and_not_found_any_more(
+    world: World, desk: Desks
+) -> None:
+    await desk().apply(OPEN, LEASE)
+    world.close_by_hand()
+    await desk(reopen_within_h=24).apply(AGAIN, LEASE)
+    if world.name == "servicenow":  # what is reopened there is in progress, and so in a person's hands
+        assert isinstance(await desk().undo(AGAIN, LEASE), Blocked)
+        return
+    assert isinstance(await desk().undo(AGAIN, LEASE), Done)
+    assert not world.seen()[0].open
+    assert isinstance(await desk().lookup(AGAIN), Absent)
+
+
+async def test_a_withdrawn_ticket_is_not_reopened(world: World, desk: Desks) -> None:
+    await desk().apply(OPEN, LEASE)
+    await desk().undo(OPEN, LEASE)
+    assert isinstance(await desk(reopen_within_h=24).apply(AGAIN, LEASE), Done)
+    assert [ticket.open for ticket in world.seen()] == [False, True]
 
 
 async def test_another_fault_never_gets_its_ticket(world: World, desk: Desks) -> None:
