@@ -8,7 +8,6 @@ later copies are folded into the first. Whoever sees two copies keeps the older 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -28,10 +27,10 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.http import Ambiguous, translated
+from connectors.http import translated
+from connectors.tickets.copies import finish, fold, fold_comments, holds
 from connectors.tickets.evidence_files import files_of
 from connectors.tickets.ticket_api import (
-    Comment,
     Draft,
     Marks,
     Phase,
@@ -43,7 +42,7 @@ from connectors.tickets.ticket_api import (
 )
 from connectors.tickets.ticket_fields import TicketFields
 from connectors.tickets.ticket_message import ticket_message, ticket_title
-from streams.model.errors import Permanent, Temporary
+from streams.model.errors import Permanent
 from streams.model.message import Message, Paragraph
 
 log = structlog.get_logger(__name__)
@@ -54,8 +53,6 @@ V = TypeVar("V")
 
 MAX_REMEMBERED = 20_000
 """Tickets made by this process whose ids are remembered, so that the search's lag does not matter for them."""
-
-_TOKEN = re.compile(r"faultline-(?:[0-9a-f]{16,}(?:-undo|-again)?|(?:copy-of|file)-[A-Za-z0-9_-]+)")
 
 
 def _utc_now() -> datetime:
@@ -158,7 +155,7 @@ class TicketDesk:
             claimed = await self._api.read(earlier.id)
             tickets = [claimed] if claimed is not None else []
         if tickets:
-            await self._fold(tickets, lease)
+            await fold(self._api, tickets, lease)
             did = await self._complete(effect, tickets[0], lease)
             self._in_doubt.pop(marks.key, None)
             return AlreadyDone(_result(tickets[0]), did or f"{tickets[0].key} was already open")
@@ -210,8 +207,8 @@ class TicketDesk:
         if ticket is None:
             return self._no_ticket()
         marks, comments = marks_of(effect), await self._api.comments(ticket)
-        await self._fold_comments(ticket, comments, lease)
-        if _holds(comments, marks.key):
+        await fold_comments(self._api, ticket, comments, lease)
+        if holds(comments, marks.key):
             self._in_doubt.pop(marks.key, None)
             return AlreadyDone(_result(ticket))
         await self._api.comment(ticket, ticket_message(effect, self._console_url), marks.key, lease)
@@ -227,7 +224,9 @@ class TicketDesk:
             return self._no_ticket()
         if ticket.is_done:
             return AlreadyDone(_result(ticket), f"{ticket.key} is {ticket.status}")
-        await self._finish(ticket, ticket_message(effect, self._console_url), marks_of(effect).key, lease)
+        await finish(
+            self._api, ticket, ticket_message(effect, self._console_url), marks_of(effect).key, lease
+        )
         return Done(_result(ticket), f"closed {ticket.key}")
 
     async def _withdraw(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -245,63 +244,17 @@ class TicketDesk:
                 return Blocked.person(f"{ticket.key} is {ticket.status}: already in progress")
         if not ticket.is_done:
             text = "The reason for this ticket no longer holds; it is withdrawn."
-            await self._finish(ticket, Message(text, (Paragraph(text),)), token, lease, withdrawn=True)
-        await self._fold(tickets, lease)
+            await finish(self._api, ticket, Message(text, (Paragraph(text),)), token, lease, withdrawn=True)
+        await fold(self._api, tickets, lease)
         for each in (*copies, ticket):  # the first one last: until then the next call finds it and goes on
             await self._api.forget(each, marks, lease)
         self._made.pop(marks.incident, None)
         return Done(_result(ticket), f"withdrew {ticket.key}")
 
-    async def _finish(
-        self, ticket: Ticket, why: Message, token: str, lease: LeaseHeld, *, withdrawn: bool = False
-    ) -> None:
-        """Comment the reason (once), then close."""
-        comments = await self._api.comments(ticket)
-        await self._fold_comments(ticket, comments, lease)
-        if not _holds(comments, token):
-            await self._api.comment(ticket, why, token, lease)
-        await self._api.finish(ticket, why.summary, lease, withdrawn=withdrawn)
-
-    async def _fold(self, tickets: Sequence[Ticket], lease: LeaseHeld) -> None:
-        """Close every later duplicate with a pointer to the first. Duplicates come from creates that were thought lost."""
-        first, *later = tickets
-        for copy in later:
-            if copy.is_done:
-                continue
-            text = f"Duplicate of {first.key} (same incident); please continue there."
-            try:
-                why = Message(text, (Paragraph(text),))
-                token = f"faultline-copy-of-{re.sub('[^A-Za-z0-9]', '-', first.key)}"
-                await self._finish(copy, why, token, lease, withdrawn=True)
-            except Ambiguous as error:
-                # About a copy only: what the step itself wants has not been sent, so it is tried again and not looked up.
-                raise Temporary(str(error)) from error
-            except Permanent as error:
-                # The ticket itself is fine; a duplicate that the workflow will not close is left to an operator.
-                log.warning(
-                    "could not close duplicate ticket", first=first.key, copy=copy.key, reason=str(error)
-                )
-
-    async def _fold_comments(self, ticket: Ticket, comments: Sequence[Comment], lease: LeaseHeld) -> None:
-        """Take back each of our comments that says again what an earlier one said. What a person quotes has another author."""
-        first: dict[str, Comment] = {}
-        for comment in comments:
-            for token in _TOKEN.findall(comment.text)[-1:]:
-                said = first.setdefault(token, comment)
-                same = (said.by, said.text) == (comment.by, comment.text)
-                if said is comment or not same or not self._api.folds_comments:
-                    continue
-                try:
-                    await self._api.drop_comment(ticket, comment, lease)
-                except Ambiguous as error:
-                    raise Temporary(str(error)) from error
-                except Permanent as error:
-                    log.warning("could not take back a doubled comment", ticket=ticket.key, reason=str(error))
-
     async def _folded_ticket(self, effect: Effect, lease: LeaseHeld) -> Ticket | None:
         tickets = await self._tickets(effect)
         if tickets:
-            await self._fold(tickets, lease)
+            await fold(self._api, tickets, lease)
         return await self._ticket(effect, tickets)
 
     async def _ticket(self, effect: Effect, tickets: Sequence[Ticket] | None = None) -> Ticket | None:
@@ -341,16 +294,10 @@ class TicketDesk:
         return last if recent and last.can_reopen else None
 
     async def _has_comment(self, ticket: Ticket, token: str) -> bool:
-        return _holds(await self._api.comments(ticket), token)
+        return holds(await self._api.comments(ticket), token)
 
     def _no_ticket(self) -> Outcome:
         return Blocked("no ticket", "no ticket of this incident was found yet", self._api.search_lag_s)
-
-
-def _holds(comments: Sequence[Comment], token: str) -> bool:
-    """Whether one of the comments carries the token itself, not one that begins with it."""
-    whole = re.compile(rf"{re.escape(token)}(?![A-Za-z0-9_-])")
-    return any(whole.search(comment.text) for comment in comments)
 
 
 def _incidents(ticket: Ticket) -> frozenset[str]:

@@ -1,11 +1,11 @@
-"""Stand-ins for Jira: Cloud's REST API version 3, Data Center's version 2. Issues, comments, transitions, attachments, search.
+"""A stand-in for Jira Cloud's REST API version 3, on which Data Center's (`jira_data_center.py`) is built.
 
-Like Jira they reject fields by name, check the form of a text (Atlassian Document Format in Cloud, a text of wiki mark-up in Data
-Center), leave out of a search what was written within the last `lag_s` seconds (in Cloud unless asked to reconcile those ids),
-and offer transitions by the status an issue is in. Cloud's old search answers 410, as it has since 2025.
+Like Jira it rejects fields by name, checks the form of a text (Atlassian Document Format), leaves out of a search what was
+written within the last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by the status an issue is in.
+The old search answers 410, as it has since 2025.
 
     POST /rest/api/N/issue                      GET, PUT /rest/api/N/issue/{id}         (fields, labels)
-    POST /rest/api/3/search/jql                 POST /rest/api/2/search                 (410 in Cloud)
+    POST /rest/api/3/search/jql                 GET, POST /rest/api/N/search            (410 in Cloud)
     GET, POST /rest/api/N/issue/{id}/comment    PUT, DELETE .../comment/{comment}       (rights: `may_delete_comments`)
     GET, POST /rest/api/N/issue/{id}/transitions
     POST /rest/api/N/issue/{id}/attachments     multipart, needs X-Atlassian-Token: no-check; at most `max_attachment`
@@ -37,7 +37,7 @@ _JQL = re.compile(
     r'project = "(?P<project>[^"]+)" AND labels = "(?P<label>[^"]+)" ORDER BY created (?P<order>ASC|DESC)',
     re.IGNORECASE,
 )
-_TEXT_LIMIT = 32_767
+TEXT_LIMIT = 32_767
 _NODES = frozenset(
     {
         "doc",
@@ -133,7 +133,7 @@ class JiraStandin(Standin):
     def _authorised(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.Response:
             if not self._is_authorised(request):
-                return _refused(
+                return refused(
                     401, "You are not authenticated. Authentication required to perform this operation."
                 )
             body: Any = None
@@ -141,13 +141,13 @@ class JiraStandin(Standin):
                 try:
                     body = await request.json()
                 except ValueError:
-                    return _refused(
+                    return refused(
                         400, "There was an error parsing JSON. Check that your request body is valid."
                     )
             if (name := request.match_info.get("issue")) is None:
                 return handler(body)  # type: ignore[no-any-return]
             if (issue := self._issue(name)) is None:
-                return _refused(404, "Issue does not exist or you do not have permission to see it.")
+                return refused(404, "Issue does not exist or you do not have permission to see it.")
             return handler(issue, body, {**request.query, **request.match_info})  # type: ignore[no-any-return]
 
         return answer
@@ -186,7 +186,7 @@ class JiraStandin(Standin):
         return _wrong_document(text)
 
     def _show(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
-        return web.json_response(_shown(issue))
+        return web.json_response(shown(issue))
 
     def _update(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         for change in (body.get("update") or {}).get("labels", []):
@@ -197,14 +197,14 @@ class JiraStandin(Standin):
     def _search(self, body: Any) -> web.Response:
         found = self._found(body, {str(number) for number in body.get("reconcileIssues", [])})
         if found is None:
-            return _refused(400, "Error in the JQL Query.")
+            return refused(400, "Error in the JQL Query.")
         limit = int(body.get("maxResults", 50))
         return web.json_response(
-            {"issues": [_shown(issue) for issue in found[:limit]], "isLast": len(found) <= limit}
+            {"issues": [shown(issue) for issue in found[:limit]], "isLast": len(found) <= limit}
         )
 
     def _old_search(self, body: Any) -> web.Response:
-        return _refused(
+        return refused(
             410, "The requested API has been removed. Please migrate to the /rest/api/3/search/jql API."
         )
 
@@ -256,7 +256,7 @@ class JiraStandin(Standin):
 
     def _edit_comment(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         if (place := self._place_of(issue, query)) is None:
-            return _refused(404, f"Can not find a comment for the id: {query['comment']}.")
+            return refused(404, f"Can not find a comment for the id: {query['comment']}.")
         if wrong := self._wrong_text(body.get("body")):
             return web.json_response({"errorMessages": [], "errors": {"comment": wrong}}, status=400)
         del self._comment_ids[id(issue.comments[place])]
@@ -266,25 +266,25 @@ class JiraStandin(Standin):
 
     def _delete_comment(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         if not self.may_delete_comments:
-            return _refused(400, "You do not have permission to delete this comment.")
+            return refused(400, "You do not have permission to delete this comment.")
         if (place := self._place_of(issue, query)) is None:
-            return _refused(404, f"Can not find a comment for the id: {query['comment']}.")
+            return refused(404, f"Can not find a comment for the id: {query['comment']}.")
         del self._comment_ids[id(issue.comments[place])]
         del issue.comments[place]
         return web.Response(status=204)
 
     async def _attach(self, request: web.Request) -> web.Response:
         if not self._is_authorised(request):
-            return _refused(401, "You are not authenticated.")
+            return refused(401, "You are not authenticated.")
         if request.headers.get("X-Atlassian-Token") != "no-check":
             return web.Response(status=403, text="XSRF check failed")
         if (issue := self._issue(request.match_info["issue"])) is None:
-            return _refused(404, "Issue does not exist or you do not have permission to see it.")
+            return refused(404, "Issue does not exist or you do not have permission to see it.")
         name, content = (await files_in(request)).get("file", ("", b""))
         if not name:
-            return _refused(400, "The multipart form has no field named file.")
+            return refused(400, "The multipart form has no field named file.")
         if len(content) > self.max_attachment:
-            return _refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
+            return refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
         issue.attachments[name] = content
         return web.json_response([{"filename": name, "size": len(content)}])
 
@@ -299,58 +299,18 @@ class JiraStandin(Standin):
         wanted = str((body.get("transition") or {}).get("id"))
         status = self.transitions[issue.status].get(wanted)
         if status is None:
-            return _refused(400, f"Transition id '{wanted}' is not valid for this issue.")
+            return refused(400, f"Transition id '{wanted}' is not valid for this issue.")
         issue.status = status
         issue.closed_at = self._now() if _STATUSES[status] == "done" else None
         return web.Response(status=204)
-
-
-class JiraDataCenterStandin(JiraStandin):
-    """Jira Data Center with one project: version 2, wiki mark-up, a personal access token, the old search (no reconciling)."""
-
-    api = 2
-
-    def _is_authorised(self, request: web.Request) -> bool:
-        given = request.headers.get("Authorization")
-        return given == f"Bearer {self.token}" or super()._is_authorised(request)
-
-    def _wrong_text(self, text: Any) -> str | None:
-        if not isinstance(text, str):
-            return "Operation value must be a string"
-        if len(text) > _TEXT_LIMIT:
-            return (
-                f"The entered text is too long. It exceeds the allowed limit of {_TEXT_LIMIT:,} characters."
-            )
-        return None
-
-    def _old_search(self, body: Any) -> web.Response:
-        if "reconcileIssues" in body:
-            return _refused(400, 'Unrecognized field "reconcileIssues"')
-        found = self._found(body, set())
-        if found is None:
-            return _refused(400, "Error in the JQL Query.")
-        limit = int(body.get("maxResults", 50))
-        return web.json_response(
-            {
-                "startAt": 0,
-                "maxResults": limit,
-                "total": len(found),
-                "issues": [_shown(issue) for issue in found[:limit]],
-            }
-        )
-
-    def _kept(self, text: Any) -> dict[str, Any]:
-        return {"wiki": text}
-
-    def _shown_comment(self, comment: dict[str, Any]) -> dict[str, Any]:
-        return {"id": self._comment_id(comment), "author": {"name": "faultline"}, "body": comment["wiki"]}
 
 
 def _status(name: str) -> dict[str, Any]:
     return {"name": name, "statusCategory": {"key": _STATUSES[name]}}
 
 
-def _shown(issue: StandinIssue) -> dict[str, Any]:
+def shown(issue: StandinIssue) -> dict[str, Any]:
+    """An issue as Jira describes it."""
     fields = {
         "summary": issue.summary,
         "labels": issue.labels,
@@ -363,7 +323,8 @@ def _shown(issue: StandinIssue) -> dict[str, Any]:
     return {"id": issue.id, "key": issue.key, "fields": fields}
 
 
-def _refused(status: int, message: str) -> web.Response:
+def refused(status: int, message: str) -> web.Response:
+    """A refusal as Jira words it."""
     return web.json_response({"errorMessages": [message], "errors": {}}, status=status)
 
 
@@ -374,8 +335,8 @@ def _wrong_document(document: Any) -> str | None:
     if wrong:
         return wrong
     return (
-        f"The entered text is too long. It exceeds the allowed limit of {_TEXT_LIMIT:,} characters."
-        if length > _TEXT_LIMIT
+        f"The entered text is too long. It exceeds the allowed limit of {TEXT_LIMIT:,} characters."
+        if length > TEXT_LIMIT
         else None
     )
 

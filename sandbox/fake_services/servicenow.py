@@ -64,6 +64,8 @@ class ServiceNowStandin(Standin):
         self.user, self.token, self.lag_s = user, token, lag_s
         self.records: list[StandinRecord] = []
         self.may_write = True
+        self.not_queried: set[str] = set()
+        """Columns that this instance does not have in queries, as after a rename."""
         self._clock, self._now = clock, now
         route = self.app.router.add_route
         route("GET", "/api/now/table/{table}", self._asked(self._query))
@@ -95,7 +97,7 @@ class ServiceNowStandin(Standin):
             if term.startswith("ORDERBYDESC"):
                 found.sort(key=lambda r: r.fields["sys_created_on"], reverse=True)
             elif term and not term.startswith("ORDERBY"):
-                found = [record for record in found if _matches(record, term)]
+                found = [record for record in found if _matches(record, term, self.not_queried)]
         limit = int(request.query.get("sysparm_limit", 10_000))
         return web.json_response({"result": [_shown(record, request.query) for record in found[:limit]]})
 
@@ -169,10 +171,10 @@ class ServiceNowStandin(Standin):
         return next((r for r in self.records if (r.table, r.fields["sys_id"]) == key), None)
 
 
-def _matches(record: StandinRecord, term: str) -> bool:
+def _matches(record: StandinRecord, term: str, unknown: set[str]) -> bool:
     for operator in ("STARTSWITH", "="):
         column, found, value = term.partition(operator)
-        if found and column in _COLUMNS:
+        if found and column in _COLUMNS - unknown:
             has = record.fields.get(column, "")
             return has.startswith(value) if operator == "STARTSWITH" else has.casefold() == value.casefold()
     return True  # a column that there is not: the term is ignored

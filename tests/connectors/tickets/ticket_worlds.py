@@ -15,7 +15,8 @@ from connectors.tickets.desk import TicketDesk
 from connectors.tickets.systems import ticket_desk
 from sandbox.fake_services.github import GitHubStandin
 from sandbox.fake_services.gitlab import GitLabStandin
-from sandbox.fake_services.jira import JiraDataCenterStandin, JiraStandin
+from sandbox.fake_services.jira import JiraStandin
+from sandbox.fake_services.jira_data_center import JiraDataCenterStandin
 from sandbox.fake_services.server import Standin
 from sandbox.fake_services.servicenow import ServiceNowStandin
 from streams.config.ticket_settings import JiraSettings, TicketSettings
