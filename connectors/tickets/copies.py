@@ -14,7 +14,7 @@ from connectors.base import LeaseHeld
 from connectors.http import Ambiguous
 from connectors.tickets.ticket_api import Comment, Ticket, TicketApi
 from streams.model.errors import Permanent, Temporary
-from streams.model.message import Message, Paragraph
+from streams.model.message import Fact, Facts, Message, Paragraph
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ async def fold(api: TicketApi, tickets: Sequence[Ticket], lease: LeaseHeld) -> N
             continue
         text = f"Duplicate of {first.key} (same incident); please continue there."
         try:
-            why = Message(text, (Paragraph(text),))
+            why = Message(text, (Paragraph(text), Facts((Fact("ticket", first.url, url=first.url),))))
             token = f"faultline-copy-of-{re.sub('[^A-Za-z0-9]', '-', first.key)}"
             await finish(api, copy, why, token, lease, withdrawn=True)
         except Ambiguous as error:
@@ -54,13 +54,12 @@ async def fold(api: TicketApi, tickets: Sequence[Ticket], lease: LeaseHeld) -> N
 async def fold_comments(
     api: TicketApi, ticket: Ticket, comments: Sequence[Comment], lease: LeaseHeld
 ) -> None:
-    """Take back each of our comments that says again what an earlier one said. What a person quotes has another author."""
+    """Take back each of our comments whose token an earlier one carries."""
     first: dict[str, Comment] = {}
     for comment in comments:
         for token in _TOKEN.findall(comment.text)[-1:]:
             said = first.setdefault(token, comment)
-            same = (said.by, said.text) == (comment.by, comment.text)
-            if said is comment or not same or not api.folds_comments:
+            if said is comment or not api.folds_comments or not _says_again(comment, said, token):
                 continue
             try:
                 await api.drop_comment(ticket, comment, lease)
@@ -68,6 +67,19 @@ async def fold_comments(
                 raise Temporary(str(error)) from error
             except Permanent as error:
                 log.warning("could not take back a doubled comment", ticket=ticket.key, reason=str(error))
+
+
+def _says_again(comment: Comment, first: Comment, token: str) -> bool:
+    """Whether it is ours, too, and no quotation: by the same author, with the same heading, and nothing behind the token.
+
+    The facts between may differ: the incident may have gone on before the second was sent.
+    """
+    ends = re.sub(r"\W+\Z", "", comment.text).endswith(token)
+    return ends and comment.by == first.by and _opening(comment) == _opening(first)
+
+
+def _opening(comment: Comment) -> str:
+    return comment.text.partition("\n")[0]
 
 
 def holds(comments: Sequence[Comment], token: str) -> bool:

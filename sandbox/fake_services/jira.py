@@ -1,7 +1,7 @@
 """A stand-in for Jira Cloud's REST API version 3, on which Data Center's (`jira_data_center.py`) is built.
 
 Like Jira it rejects fields by name, checks the form of a text (Atlassian Document Format), leaves out of a search what was
-written within the last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by the status an issue is in.
+written within the last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by an issue's status.
 The old search answers 410, as it has since 2025.
 
     POST /rest/api/N/issue                      GET, PUT /rest/api/N/issue/{id}         (fields, labels)

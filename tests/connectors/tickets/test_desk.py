@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -172,16 +173,29 @@ async def test_a_doubled_comment_is_taken_back_by_whoever_sees_both(world: World
     assert world.seen()[0].comments.count(said) == 1
 
 
-def _again(world: World) -> None:
-    """The first comment once more, as a lost answer leaves it."""
+@pytest.mark.parametrize("world", NOT_SERVICENOW, indirect=True)
+async def test_two_comments_of_one_key_that_differ_in_their_facts_are_one_too(
+    world: World, desk: Desks
+) -> None:
+    await desk().apply(OPEN, LEASE)
+    await desk().apply(COMMENT, LEASE)
+    first = world.seen()[0].comments[0]
+    _again(world, "node-07", "node-08")
+    assert isinstance(await desk().apply(COMMENT, LEASE), AlreadyDone)
+    assert world.seen()[0].comments == [first]
+
+
+def _again(world: World, old: str = "", new: str = "") -> None:
+    """The first comment once more, as a lost answer leaves it; with `new` for `old` in its facts."""
     server = world.server
     if isinstance(server, GitHubStandin):
         comments = server.issues[0].comments
-        comments[900] = next(iter(comments.values()))
+        comments[900] = next(iter(comments.values())).replace(old, new)
     elif isinstance(server, GitLabStandin):
-        server.issues[0].notes.append(StandinNote(900, server.issues[0].notes[0].body))
+        server.issues[0].notes.append(StandinNote(900, server.issues[0].notes[0].body.replace(old, new)))
     elif isinstance(server, JiraStandin):
-        server.issues[0].comments.append(dict(server.issues[0].comments[0]))
+        again = json.dumps(server.issues[0].comments[0]).replace(old, new)
+        server.issues[0].comments.append(json.loads(again))
 
 
 async def test_the_evidence_of_a_hardware_fault_is_attached_once(world: World, desk: Desks) -> None:
