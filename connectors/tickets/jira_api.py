@@ -73,7 +73,8 @@ class JiraApi:
         jql = f"project = {_quoted(self._settings.project)} AND labels = {_quoted(mark)} ORDER BY created {order}"
         body: dict[str, Any] = {"jql": jql, "fields": _FIELDS, "maxResults": 50}
         if known and self._cloud:
-            body["reconcileIssues"] = [int(issue_id) for issue_id in known]
+            # An id of another system, from before the setting was changed, is none here.
+            body["reconcileIssues"] = [int(name) for name in known if name.isascii() and name.isdigit()]
         path = f"{self._root}/search/jql" if self._cloud else f"{self._root}/search"
         answer = await read(self._http, "POST", path, json=body)
         # A label that the server ignored would make every issue of the project ours.

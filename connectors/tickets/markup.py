@@ -65,6 +65,12 @@ def _joined(blocks: Iterable[str], summary: str, limit: int, footer: str) -> str
     return "\n\n".join([*kept, *([footer] if footer else [])])
 
 
+def _lines(text: str, made_inert: Callable[[str, int], str]) -> list[str]:
+    """The lines of running text, each made inert by itself: nothing may begin at a line's start either."""
+    lines = plain(text, MAX_TEXT).splitlines()
+    return [made_inert(line, MAX_TEXT) for line in lines if line.strip()]
+
+
 def _value(fact: Fact) -> str:
     return rfc3339(fact.at) if fact.at else fact.text
 
@@ -74,7 +80,7 @@ def _wiki_block(block: Block) -> str:
         case Heading():
             return f"h3. {inert.wiki(block.text, 255)}"
         case Paragraph():
-            return inert.wiki(block.text, MAX_TEXT)
+            return "\n".join(_lines(block.text, inert.wiki))
         case Facts():
             rows = [(inert.wiki(f.label, MAX_CELL), _wiki_fact(f)) for f in block.facts]
             return "\n".join(f"|{label}|{value or ' '}|" for label, value in rows)
@@ -98,7 +104,7 @@ def _markdown_block(block: Block) -> str:
         case Heading():
             return f"### {inert.markdown(block.text, 255)}"
         case Paragraph():
-            return inert.markdown(block.text, MAX_TEXT)
+            return "  \n".join(_lines(block.text, inert.markdown))
         case Facts():
             rows = [f"| {inert.markdown(f.label, MAX_CELL)} | {_markdown_fact(f)} |" for f in block.facts]
             return "\n".join(["| | |", "|---|---|", *rows])

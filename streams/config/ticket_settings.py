@@ -204,6 +204,8 @@ class TicketSettings(Section):
         for name in OWN_FIELDS[self.system]:
             if name in self.fields:
                 yield ("fields", "system"), f"{name} is written by Faultline itself"
+        if self.system in ("jira", "jira-dc", "github") and isinstance(self.fields.get("labels"), str):
+            yield ("fields", "system"), "labels is a list there, e.g. [hardware]"
         for name in ("servicenow", "github", "gitlab"):
             if self.system == name and getattr(self, name).token is None:
                 yield (f"{name}.token", "system"), f"not set, and tickets.system is {name}"

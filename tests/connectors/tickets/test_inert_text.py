@@ -130,6 +130,18 @@ def test_whatever_comes_the_limit_holds_and_the_token_stays(render: Callable[...
         assert "more than a ticket takes" in rendered
 
 
+def test_lines_stay_lines() -> None:
+    said = Message("s", (Paragraph("first of all\n\n1. second\n- third\n==="),))
+    assert markdown_text(said, 9000).split("  \n") == [
+        "first of all",
+        "1\\. second",
+        "\\- third",
+        "\\=\\=\\=",
+    ]
+    assert len(wiki_text(said, 9000).splitlines()) == 4
+    assert len(plain_text(said, 9000).splitlines()) == 5
+
+
 def test_an_address_of_ours_is_a_link_in_every_form() -> None:
     url = "https://console.example.test/incidents/inc-1"
     said = Message("s", (Facts((Fact("console", url, url=url),)),))

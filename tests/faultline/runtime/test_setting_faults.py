@@ -62,6 +62,7 @@ TYPOS = {
     "tickets: {system: servicenow}": "tickets.servicenow.base_url: not set, and tickets.system is servicenow",
     "tickets: {system: git-hub}": "tickets.system: 'git-hub' is none of jira",
     "tickets: {github: {repository: gpu-tickets}}": "'gpu-tickets' is not a repository: OWNER/NAME",
+    "tickets: {fields: {labels: hardware}}": "tickets.fields: labels is a list there, e.g. [hardware]",
     "tickets: {fields: {summary: mine}}": "tickets.fields: summary is written by Faultline itself",
     "tickets: {fields: {cmdb_ci: '{noed}'}}": "{noed} is no fact of an incident; did you mean node?",
     "tickets: {fields: {a: [{name: '{root.uuid}'}]}}": "braces hold one name",
