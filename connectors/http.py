@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -61,10 +62,28 @@ def http_client(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as the body of a request: alone, or where `part` names a field, in a form."""
+
+    name: str
+    media_type: str
+    content: bytes
+    part: str = ""
+
+
 async def change(
-    client: httpx.AsyncClient, method: str, path: str, *, lease: LeaseHeld, json: Any = None
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    *,
+    lease: LeaseHeld,
+    json: Any = None,
+    params: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    upload: Upload | None = None,
 ) -> dict[str, Any]:
-    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body).
+    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body or is a list).
 
     Raises:
         Fenced: the lease does not hold any more; nothing was sent.
@@ -78,17 +97,23 @@ async def change(
         if event.endswith("send_request_headers.started"):
             lease.check()
 
+    sent: dict[str, Any] = {"json": json, "params": params, "headers": dict(headers or {})}
+    if upload is not None and upload.part:
+        sent["files"] = {upload.part: (upload.name, upload.content, upload.media_type)}
+    elif upload is not None:
+        sent["content"] = upload.content
+        sent["headers"]["Content-Type"] = upload.media_type
     lease.check()
     try:
-        response = await client.request(method, path, json=json, extensions={"trace": check_before_send})
+        response = await client.request(method, path, **sent, extensions={"trace": check_before_send})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
     where = _where(client, method, path)
     answer = _answer(where, response, uncertain=Ambiguous)
-    if isinstance(answer, list):
-        raise Ambiguous(f"{where}: the answer is not a JSON object")
+    if isinstance(answer, list):  # as Jira answers an upload
+        return {}
     return answer
 
 
@@ -240,8 +265,10 @@ def _answer(
 ) -> dict[str, Any] | list[Any]:
     """The JSON of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
     status = response.status_code
-    if status == 429:
+    if status == 429 or (status == 403 and _is_throttled(response)):
         pause = retry_after_s(response)
+        if pause is None:
+            pause = _until_reset_s(response)
         raise Temporary(
             f"{where}: too many requests", retry_after_s=_DEFAULT_PAUSE_S if pause is None else pause
         )
@@ -255,8 +282,23 @@ def _answer(
             f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
         )
     if not isinstance(body, dict | list):
-        raise uncertain(f"{where}: the answer is not a JSON object")
+        raise uncertain(f"{where}: the answer is neither a JSON object nor a list")
     return body
+
+
+def _is_throttled(response: httpx.Response) -> bool:
+    """Whether a 403 says "slow down": GitHub answers its limits so, with a header or only in words."""
+    if response.headers.get("Retry-After") or response.headers.get("X-RateLimit-Remaining") == "0":
+        return True
+    return "rate limit" in response.text[:2000].casefold()
+
+
+def _until_reset_s(response: httpx.Response) -> float | None:
+    """Seconds until the limit is reset, where the answer says when; a minute where only its words tell of a limit."""
+    reset = response.headers.get("X-RateLimit-Reset", "")
+    if response.headers.get("X-RateLimit-Remaining") == "0" and reset.isascii() and reset.isdigit():
+        return min(max(float(reset) - datetime.now(UTC).timestamp(), 1.0), MAX_RETRY_AFTER_S)
+    return 60.0 if response.status_code == 403 else None
 
 
 def _json(response: httpx.Response) -> Any:

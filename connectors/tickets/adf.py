@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from connectors.rendering.simple_blocks import simple
 from streams.model.clock import rfc3339
 from streams.model.message import (
     Block,
     Buttons,
     Code,
+    Fact,
     Facts,
     Heading,
     Message,
-    Notice,
     Paragraph,
-    Steps,
     Table,
+    is_web_address,
     plain,
 )
 
@@ -62,21 +63,21 @@ def texts(node: Any) -> list[str]:
     return []
 
 
-def _node(block: Block) -> Node | None:
-    match block:
-        case Heading():
+def _node(whole: Block) -> Node | None:
+    match simple(whole):
+        case Heading() as block:
             return {"type": "heading", "attrs": {"level": 3}, "content": _text(plain(block.text, 255))}
-        case Paragraph() | Notice():
+        case Paragraph() as block:
             return _paragraph(block.text)
-        case Facts():
-            rows = [(fact.label, rfc3339(fact.at) if fact.at else fact.text) for fact in block.facts]
-            return _table((), rows)
-        case Table():
+        case Facts() as block:
+            lines = [
+                {"type": "tableRow", "content": [_cell(_text(plain(f.label, MAX_TEXT))), _cell(_fact(f))]}
+                for f in block.facts[:MAX_ROWS]
+            ]
+            return {"type": "table", "content": lines}
+        case Table() as block:
             return _table(block.columns, block.rows)
-        case Steps():
-            rows = [(step.title, step.state.replace("_", " ")) for step in block.steps]
-            return _table((block.title, "state"), rows)
-        case Code():
+        case Code() as block:
             return {"type": "codeBlock", "content": _text(plain(block.text, MAX_TEXT))}
         case Buttons():  # a ticket takes no answers
             return None
@@ -90,6 +91,17 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
     lines = [_row("tableHeader", columns)] if columns else []
     lines += [_row("tableCell", row) for row in rows[:MAX_ROWS]]
     return {"type": "table", "content": lines}
+
+
+def _cell(content: list[Node]) -> Node:
+    return {"type": "tableCell", "content": [{"type": "paragraph", "content": content}]}
+
+
+def _fact(fact: Fact) -> list[Node]:
+    text = plain(rfc3339(fact.at) if fact.at else fact.text, MAX_TEXT)
+    if fact.url and is_web_address(fact.url):
+        return _text(text, marks=[{"type": "link", "attrs": {"href": fact.url}}])
+    return _text(text)
 
 
 def _row(cell: str, texts: Sequence[str]) -> Node:

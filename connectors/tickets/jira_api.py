@@ -1,163 +1,264 @@
-"""The part of Jira Cloud's REST API version 3 that tickets need: one method per request, typed errors, no policy.
+"""Jira's REST API as tickets need it: version 3 of Jira Cloud, version 2 of Jira Data Center.
 
-Two facts shape its callers. A search does not see what was written seconds (at times minutes) before, except for issues whose
-ids are passed along (`reconcileIssues`); reading an issue, its comments and its transitions does. And nothing here is
-idempotent: the same create twice makes two issues.
+Three facts shape it. A search does not see what was written seconds (at times minutes) before, except, in Cloud, for issues whose
+ids are passed along (`reconcileIssues`); reading an issue, its comments and its transitions does. Nothing here is idempotent:
+the same create twice makes two issues. And the two differ in how text is written (ADF, wiki mark-up) and in their search, Cloud
+having removed the old one (it answers 410).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from connectors.base import LeaseHeld
-from connectors.http import Ambiguous, Rejected, change, http_client, read
-from connectors.tickets.adf import Node, texts
-from streams.config.connector_settings import JiraSettings
+from connectors.http import Ambiguous, Rejected, Upload, change, http_client, read
+from connectors.tickets.adf import document, texts
+from connectors.tickets.markup import wiki_text
+from connectors.tickets.ticket_api import (
+    COMMON_LABEL,
+    PLACE,
+    Comment,
+    Draft,
+    Marks,
+    Phase,
+    Ticket,
+    TicketFile,
+)
+from streams.config.ticket_settings import JiraSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
-from streams.model.message import plain
+from streams.model.message import Message, Paragraph, plain
 
-_FIELDS = ["labels", "status", "summary"]
+MAX_WIKI = 30_000
+"""Characters; a field of Jira takes 32,767 unless the administrator says otherwise."""
+
+_FIELDS = ["labels", "status", "summary", "resolutiondate", "updated"]
 _COMMENTS_PER_PAGE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """One issue as the server just returned it. `category` is Jira's status category: `new`, `indeterminate` or `done`."""
-
-    id: str
-    key: str
-    status: str
-    category: str
-    labels: frozenset[str]
-
-    @property
-    def is_done(self) -> bool:
-        """True when its status counts as done, whatever the status is called."""
-        return self.category == "done"
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """What Jira returns for a new issue."""
-
-    id: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class IssueTransition:
-    """A change of status that the workflow offers now."""
-
-    id: str
-    name: str
+_PHASES = {"new": Phase.NEW, "undefined": Phase.NEW, "indeterminate": Phase.IN_PROGRESS, "done": Phase.DONE}
+_SAID_TWICE = Message("", (Paragraph("This was said twice by mistake; please see the first comment."),))
 
 
 class JiraApi:
-    """The requests. Every method raises what `connectors.http.read` and `change` raise."""
+    """A `TicketApi`: issues of one project. Marks are labels."""
 
-    def __init__(self, settings: JiraSettings) -> None:
+    folds_comments = True
+
+    def __init__(self, settings: JiraSettings, *, cloud: bool = True) -> None:
         if not settings.base_url:
             raise ConfigError("jira.base_url: not set, so there is no Jira to open tickets in")
         self.base_url = settings.base_url.rstrip("/")
+        self.search_lag_s = settings.search_lag_s
+        self._settings = settings
+        self._cloud = cloud
+        self._root = f"rest/api/{3 if cloud else 2}"
         token = settings.token.get_secret_value() if settings.token else ""
-        self._http = http_client(self.base_url, timeout_s=settings.timeout_s, auth=(settings.user, token))
+        # Data Center takes a personal access token without a user; Cloud wants the user with every token.
+        bearer = not cloud and not settings.user
+        self._http = http_client(
+            self.base_url,
+            timeout_s=settings.timeout_s,
+            auth=None if bearer else (settings.user, token),
+            headers={"Authorization": f"Bearer {token}"} if bearer else {},
+        )
 
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
 
-    async def create(self, fields: Mapping[str, Any], lease: LeaseHeld) -> Created:
-        """Make an issue. A refusal names the fields that are wrong."""
-        try:
-            answer = await change(
-                self._http, "POST", "rest/api/3/issue", lease=lease, json={"fields": fields}
-            )
-        except Rejected as error:
-            raise Permanent(f"Jira refuses the issue: {_complaint(error)}") from error
-        if "id" not in answer or "key" not in answer:
-            raise Ambiguous("Jira accepted the issue but returned no id")
-        return Created(str(answer["id"]), str(answer["key"]))
-
-    async def search(self, label: str, project: str, *, known: Sequence[str] = ()) -> list[Issue]:
-        """Issues of a project with a label, oldest first. `known` are ids for which the answer must not lag."""
-        jql = f"project = {_quoted(project)} AND labels = {_quoted(label)} ORDER BY created ASC"
+    async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
+        """Issues of the project with a label. `known` are ids for which Cloud's answer must not lag."""
+        # Of a place that fails often the latest tickets count; of an incident the first.
+        order = "DESC" if mark.startswith(PLACE) else "ASC"
+        jql = f"project = {_quoted(self._settings.project)} AND labels = {_quoted(mark)} ORDER BY created {order}"
         body: dict[str, Any] = {"jql": jql, "fields": _FIELDS, "maxResults": 50}
-        if known:
-            body["reconcileIssues"] = [int(issue_id) for issue_id in known]
-        answer = await read(self._http, "POST", "rest/api/3/search/jql", json=body)
-        issues = [_issue(raw) for raw in answer.get("issues", [])]
+        if known and self._cloud:
+            # An id of another system, from before the setting was changed, is none here.
+            body["reconcileIssues"] = [int(name) for name in known if name.isascii() and name.isdigit()]
+        path = f"{self._root}/search/jql" if self._cloud else f"{self._root}/search"
+        answer = await read(self._http, "POST", path, json=body)
         # A label that the server ignored would make every issue of the project ours.
-        return sorted((issue for issue in issues if label in issue.labels), key=lambda issue: int(issue.id))
+        return [t for t in map(self._ticket, answer.get("issues", [])) if mark in t.marks]
 
-    async def issue(self, id_or_key: str) -> Issue | None:
+    async def read(self, name: str) -> Ticket | None:
         """One issue, or None when there is none (or none that we may see)."""
         try:
             params = {"fields": ",".join(_FIELDS)}
-            return _issue(await read(self._http, "GET", f"rest/api/3/issue/{id_or_key}", params=params))
+            return self._ticket(await read(self._http, "GET", self._issue(name), params=params))
         except Rejected as error:
             if error.status == 404:
                 return None
             raise
 
-    async def has_comment(self, issue: str, token: str) -> bool:
-        """Whether a comment carries the token, however many pages of comments there are."""
-        start = 0
+    async def create(self, draft: Draft, lease: LeaseHeld) -> Ticket:
+        """Make an issue. A refusal names the fields that are wrong."""
+        labels = [*draft.fields.get("labels", ()), COMMON_LABEL, *draft.marks.all]
+        fields = {
+            "issuetype": {"name": self._settings.issue_type},
+            **draft.fields,
+            "project": {"key": self._settings.project},
+            "summary": draft.title,
+            "description": self._text(draft.message, draft.marks.key),
+            "labels": labels,
+        }
+        try:
+            answer = await change(
+                self._http, "POST", f"{self._root}/issue", lease=lease, json={"fields": fields}
+            )
+        except Rejected as error:
+            raise Permanent(f"Jira refuses the issue: {_complaint(error)}") from error
+        if "id" not in answer or "key" not in answer:
+            raise Ambiguous("Jira accepted the issue but returned no id")
+        key = str(answer["key"])
+        return Ticket(
+            str(answer["id"]), key, self._url(key), _born(answer["id"]), marks=frozenset(draft.marks.all)
+        )
+
+    async def comments(self, ticket: Ticket) -> list[Comment]:
+        """All comments, however many pages of them there are."""
+        found: list[Comment] = []
         while True:
             page = await read(
                 self._http,
                 "GET",
-                f"rest/api/3/issue/{issue}/comment",
-                params={"startAt": start, "maxResults": _COMMENTS_PER_PAGE},
+                f"{self._issue(ticket.id)}/comment",
+                params={"startAt": len(found), "maxResults": _COMMENTS_PER_PAGE},
             )
-            comments = page.get("comments", [])
-            if any(token in text for comment in comments for text in texts(comment.get("body"))):
-                return True
-            start += len(comments)
-            if not comments or start >= int(page.get("total", 0)):
-                return False
+            rows = page.get("comments", [])
+            found += [_comment(row) for row in rows]
+            if not rows or len(found) >= int(page.get("total", 0)):
+                return found
 
-    async def comment(self, issue: str, body: Node, lease: LeaseHeld) -> None:
+    async def comment(self, ticket: Ticket, message: Message, token: str, lease: LeaseHeld) -> None:
         """Add a comment."""
-        path = f"rest/api/3/issue/{issue}/comment"
+        body = {"body": self._text(message, token)}
+        await self._send("POST", f"{self._issue(ticket.id)}/comment", body, lease, f"comment on {ticket.key}")
+
+    async def drop_comment(self, ticket: Ticket, comment: Comment, lease: LeaseHeld) -> None:
+        """Delete our own comment; where that is not allowed, replace its text."""
+        path = f"{self._issue(ticket.id)}/comment/{comment.id}"
         try:
-            await change(self._http, "POST", path, lease=lease, json={"body": body})
+            await change(self._http, "DELETE", path, lease=lease)
         except Rejected as error:
-            raise Permanent(f"Jira refuses the comment on {issue}: {_complaint(error)}") from error
+            if error.status == 404:  # somebody else has deleted it
+                return
+            body = {"body": self._text(_SAID_TWICE, "")}
+            await self._send("PUT", path, body, lease, f"edit of a comment on {ticket.key}")
 
-    async def remove_label(self, issue: str, label: str, lease: LeaseHeld) -> None:
-        """Remove one label and leave the others alone."""
-        update = {"update": {"labels": [{"remove": label}]}}
-        await change(self._http, "PUT", f"rest/api/3/issue/{issue}", lease=lease, json=update)
+    async def finish(self, ticket: Ticket, why: str, lease: LeaseHeld, *, withdrawn: bool = False) -> None:
+        """Close the issue by the transition's name: its id differs between workflows."""
+        await self._transition(ticket, self._settings.done_transition, "jira.done_transition", lease)
 
-    async def transitions(self, issue: str) -> list[IssueTransition]:
-        """The transitions that the workflow offers now."""
-        answer = await read(self._http, "GET", f"rest/api/3/issue/{issue}/transitions")
-        return [IssueTransition(str(raw["id"]), str(raw["name"])) for raw in answer.get("transitions", [])]
+    async def reopen(self, ticket: Ticket, lease: LeaseHeld) -> None:
+        """Open the issue again, likewise by name."""
+        await self._transition(ticket, self._settings.reopen_transition, "jira.reopen_transition", lease)
 
-    async def transition(self, issue: str, transition: IssueTransition, lease: LeaseHeld) -> None:
-        """Change the status."""
-        path = f"rest/api/3/issue/{issue}/transitions"
+    async def claim(self, ticket: Ticket, marks: Marks, lease: LeaseHeld) -> None:
+        """Add labels and leave the others alone."""
+        labels = [{"add": mark} for mark in (marks.again, marks.key, marks.incident)]
+        await self._send("PUT", self._issue(ticket.id), _update(labels), lease, f"labels of {ticket.key}")
+
+    async def forget(self, ticket: Ticket, marks: Marks, lease: LeaseHeld) -> None:
+        """Remove the label of the effect, from a ticket of an earlier incident also this one's, and leave the others alone."""
+        gone = [marks.key, *([marks.incident, marks.again] if marks.again in ticket.marks else [])]
+        labels = [{"remove": mark} for mark in gone]
+        await self._send("PUT", self._issue(ticket.id), _update(labels), lease, f"labels of {ticket.key}")
+
+    def takes(self, file: TicketFile) -> bool:
+        """Jira takes any file."""
+        return True
+
+    async def attached(self, ticket: Ticket) -> frozenset[str]:
+        """Names of the attachments."""
+        answer = await read(self._http, "GET", self._issue(ticket.id), params={"fields": "attachment"})
+        rows = (answer.get("fields") or {}).get("attachment") or []
+        return frozenset(str(row.get("filename", "")) for row in rows)
+
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+        """Upload an attachment."""
         try:
-            await change(self._http, "POST", path, lease=lease, json={"transition": {"id": transition.id}})
+            await change(
+                self._http,
+                "POST",
+                f"{self._issue(ticket.id)}/attachments",
+                lease=lease,
+                headers={"X-Atlassian-Token": "no-check"},
+                upload=Upload(file.name, file.media_type, file.content, part="file"),
+            )
         except Rejected as error:
-            raise Permanent(f"Jira refuses {transition.name!r} on {issue}: {_complaint(error)}") from error
+            raise Permanent(f"Jira refuses {file.name} on {ticket.key}: {_complaint(error)}") from error
+
+    async def _transition(self, ticket: Ticket, wanted: str, setting: str, lease: LeaseHeld) -> None:
+        path = f"{self._issue(ticket.id)}/transitions"
+        offered = (await read(self._http, "GET", path)).get("transitions", [])
+        chosen = next((t for t in offered if str(t["name"]).casefold() == wanted.casefold()), None)
+        if chosen is None:
+            names = ", ".join(str(t["name"]) for t in offered) or "none"
+            raise Permanent(
+                f"{ticket.key} is {ticket.status} and offers no transition {wanted!r} ({setting}): {names}"
+            )
+        body = {"transition": {"id": str(chosen["id"])}}
+        await self._send("POST", path, body, lease, f"{wanted!r} on {ticket.key}")
+
+    async def _send(self, method: str, path: str, body: Any, lease: LeaseHeld, what: str) -> None:
+        try:
+            await change(self._http, method, path, lease=lease, json=body)
+        except Rejected as error:
+            raise Permanent(f"Jira refuses {what}: {_complaint(error)}") from error
+
+    def _text(self, message: Message, footer: str) -> Any:
+        if self._cloud:
+            return document(message, footer=footer)
+        return wiki_text(message, MAX_WIKI, footer=footer)
+
+    def _issue(self, name: str) -> str:
+        return f"{self._root}/issue/{name}"
+
+    def _url(self, key: str) -> str:
+        return f"{self.base_url}/browse/{key}"
+
+    def _ticket(self, raw: Mapping[str, Any]) -> Ticket:
+        try:
+            fields = raw["fields"]
+            status = fields["status"]
+            category = str(status["statusCategory"]["key"])
+            key = str(raw["key"])
+            return Ticket(
+                id=str(raw["id"]),
+                key=key,
+                url=self._url(key),
+                born=_born(raw["id"]),
+                marks=frozenset(fields.get("labels") or ()),
+                status=str(status["name"]),
+                phase=_PHASES.get(category, Phase.IN_PROGRESS),
+                # Workflows that set no resolution still tell when the issue was last touched.
+                closed_at=_moment(fields.get("resolutiondate") or fields.get("updated")),
+            )
+        except (KeyError, TypeError) as error:
+            raise Temporary(f"Jira described an issue without {error}") from error
 
 
-def _issue(raw: Mapping[str, Any]) -> Issue:
+def _comment(raw: Mapping[str, Any]) -> Comment:
+    author = raw.get("author") or {}
+    body = raw.get("body")
+    text = body if isinstance(body, str) else "\n".join(texts(body))
+    return Comment(str(raw.get("id")), str(author.get("accountId") or author.get("name") or ""), text)
+
+
+def _born(issue_id: object) -> str:
+    return f"{int(str(issue_id)):020d}"
+
+
+def _moment(value: object) -> datetime | None:
+    """Jira's `2026-11-25T22:53:17.000+0000`."""
     try:
-        fields = raw["fields"]
-        status = fields["status"]
-        return Issue(
-            id=str(raw["id"]),
-            key=str(raw["key"]),
-            status=str(status["name"]),
-            category=str(status["statusCategory"]["key"]),
-            labels=frozenset(fields.get("labels") or ()),
-        )
-    except (KeyError, TypeError) as error:
-        raise Temporary(f"Jira described an issue without {error}") from error
+        return datetime.strptime(str(value), "%Y-%m-%dT%H:%M:%S.%f%z")
+    except ValueError:
+        return None
+
+
+def _update(labels: list[dict[str, str]]) -> dict[str, Any]:
+    return {"update": {"labels": labels}}
 
 
 def _complaint(error: Rejected) -> str:

@@ -66,9 +66,13 @@ def _responder(settings: Settings) -> Iterator[str]:
             read()
         except ConfigError as error:
             yield from str(error).splitlines()
-    if settings.jira.base_url:
+    if settings.tickets.system == "jira-dc" and not settings.jira.base_url:
+        yield "jira.base_url: not set, but required because tickets.system is jira-dc"
+    if settings.jira.base_url and settings.tickets.system in ("jira", "jira-dc"):
         for key in ("user", "token"):
-            if not getattr(settings.jira, key):
+            # Data Center takes a personal access token without a user.
+            needless = key == "user" and settings.tickets.system == "jira-dc"
+            if not needless and not getattr(settings.jira, key):
                 yield f"jira.{key}: not set, but required because jira.base_url is set"
 
 

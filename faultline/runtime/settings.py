@@ -31,7 +31,6 @@ from faultline.runtime.setting_faults import (
     unknown_variables,
 )
 from streams.config.connector_settings import (
-    JiraSettings,
     KubernetesSettings,
     NodeWorkSettings,
     SlackSettings,
@@ -49,6 +48,7 @@ from streams.config.settings import (
     ResponderSettings,
     contradicting,
 )
+from streams.config.ticket_settings import JiraSettings, TicketSettings
 from streams.kafka.lease import MARGIN_S, longest_s
 from streams.model.errors import ConfigError
 
@@ -81,6 +81,7 @@ class Settings(BaseSettings):
     kubernetes: KubernetesSettings = KubernetesSettings()
     node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
+    tickets: TicketSettings = TicketSettings()
     jira: JiraSettings = JiraSettings()
     notifier: NotifierSettings = NotifierSettings()
     posts: PostSettings = PostSettings()

@@ -100,7 +100,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.node_work import NodeWork, read_templates
     from connectors.kubernetes.nodes import NodeConnector
-    from connectors.tickets.jira import Jira
+    from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
 
@@ -111,12 +111,12 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster)]
         if templates:
             connectors.append(NodeWork(cluster, settings.node_work, templates))
-        if settings.jira.base_url:
-            jira = Jira(settings.jira)
-            stack.push_async_callback(jira.close)
-            connectors.append(jira)
+        desk = ticket_desk(settings.tickets, settings.jira)
+        if desk is not None:
+            stack.push_async_callback(desk.close)
+            connectors.append(desk)
         else:
-            log.info("jira.base_url not set: ticket steps are skipped")
+            log.info("no ticket system configured (jira.base_url, tickets.system): ticket steps are skipped")
         await Responder(
             settings.kafka,
             settings.responder,

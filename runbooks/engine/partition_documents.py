@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from runbooks.engine.call_slots import CallLimits, CallSlots, system_of
 from runbooks.engine.cluster_controls import ControlUpdate
 from runbooks.engine.cluster_state import ClusterState
 from runbooks.engine.commit_batch import Outbox
+from runbooks.engine.escalation import entity_names, faulty_entity
+from runbooks.engine.hardware_evidence import HARDWARE, evidence_of
 from runbooks.engine.priority_queue import PriorityQueue
-from runbooks.engine.run.transition import TransitionResult, calls_in_flight
+from runbooks.engine.run.transition import Call, TransitionResult, calls_in_flight
 from runbooks.engine.run_index import RunIndex, UnreadableRun
 from runbooks.engine.run_summaries import IncidentSummary, RunSummary
 from streams.kafka.lazy_documents import LazyDocuments
-from streams.model.codec import decode
+from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
+from streams.model.hardware_evidence import EVIDENCE
 from streams.model.incident import Incident
 from streams.model.run import Run
 
@@ -78,7 +82,7 @@ class PartitionDocuments:
                 self.wake(run.cluster, target, now)
             if run.state.is_over and (known is None or not known.state.is_over):
                 self.ended[run.incident] = None
-        self.outbox.calls += result.calls
+        self.outbox.calls += (self._with_evidence(call) for call in result.calls)
         for call in result.calls:
             urgent = (urgent_in or {}).get(system_of(call.effect.action), False)
             self.slots.take(call.slot, call.effect.action, urgent=urgent)
@@ -90,6 +94,25 @@ class PartitionDocuments:
             self.outbox.note(note, run.incident, run.cluster, now)
         for report in result.reports:
             self.outbox.report(report, run.incident, run.cluster, now, run)
+
+    def _with_evidence(self, call: Call) -> Call:
+        """The call; the one that opens a ticket with what is known of the part that failed.
+
+        It is put in here and not kept in the run: a document that is written with every step must stay small.
+        """
+        effect = call.effect
+        if effect.action != "open_ticket" or (incident := self.incidents.get(effect.incident)) is None:
+            return call
+        root = faulty_entity(incident)
+        if incident.family not in HARDWARE or root.node is None:
+            return call
+        node = self.cluster(incident.cluster).view.nodes.get(root.node)
+        runs = self.runs.counted_for(incident.cluster, entity_names(root)[:1])
+        evidence = evidence_of(incident, node, runs)
+        if evidence is None:
+            return call
+        context = {**effect.context, EVIDENCE: encode(evidence).decode()}
+        return replace(call, effect=replace(effect, context=context))
 
     def keep(self, run: Run, now: datetime) -> None:
         """Replace a run by its new state, and recount what depends on it."""

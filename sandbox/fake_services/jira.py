@@ -1,7 +1,14 @@
-"""A stand-in for Jira Cloud's REST API version 3: issues, comments, transitions, and a search that lags.
+"""A stand-in for Jira Cloud's REST API version 3, on which Data Center's (`jira_data_center.py`) is built.
 
-Like Jira it rejects fields by name, checks Atlassian Document Format, leaves out of a search what was written within the
-last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by the status an issue is in.
+Like Jira it rejects fields by name, checks the form of a text (Atlassian Document Format), leaves out of a search what was
+written within the last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by an issue's status.
+The old search answers 410, as it has since 2025.
+
+    POST /rest/api/N/issue                      GET, PUT /rest/api/N/issue/{id}         (fields, labels)
+    POST /rest/api/3/search/jql                 GET, POST /rest/api/N/search            (410 in Cloud)
+    GET, POST /rest/api/N/issue/{id}/comment    PUT, DELETE .../comment/{comment}       (rights: `may_delete_comments`)
+    GET, POST /rest/api/N/issue/{id}/transitions
+    POST /rest/api/N/issue/{id}/attachments     multipart, needs X-Atlassian-Token: no-check; at most `max_attachment`
 """
 
 from __future__ import annotations
@@ -11,10 +18,13 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from aiohttp import web
 
+from sandbox.fake_services.forms import files_in
 from sandbox.fake_services.server import Standin
 
 _STATUSES = {"To Do": "new", "In Progress": "indeterminate", "Done": "done"}
@@ -24,9 +34,10 @@ _TRANSITIONS = {
     "Done": {"41": "To Do"},
 }
 _JQL = re.compile(
-    r'project = "(?P<project>[^"]+)" AND labels = "(?P<label>[^"]+)" ORDER BY created ASC', re.IGNORECASE
+    r'project = "(?P<project>[^"]+)" AND labels = "(?P<label>[^"]+)" ORDER BY created (?P<order>ASC|DESC)',
+    re.IGNORECASE,
 )
-_TEXT_LIMIT = 32_767
+TEXT_LIMIT = 32_767
 _NODES = frozenset(
     {
         "doc",
@@ -54,6 +65,8 @@ class StandinIssue:
     status: str = "To Do"
     comments: list[dict[str, Any]] = field(default_factory=list)
     searchable_at: float = 0.0
+    attachments: dict[str, bytes] = field(default_factory=dict)
+    closed_at: datetime | None = None
 
     @property
     def labels(self) -> list[str]:
@@ -67,7 +80,11 @@ class StandinIssue:
 
 
 class JiraStandin(Standin):
-    """Jira with one project. The search lags by `lag_s`; `clock` is in seconds."""
+    """Jira Cloud with one project. The search lags by `lag_s`; `clock` is in seconds, `now` says when an issue was closed."""
+
+    api = 3
+    may_delete_comments = True
+    max_attachment = 10 * 1024 * 1024
 
     def __init__(
         self,
@@ -77,31 +94,46 @@ class JiraStandin(Standin):
         token: str = "standin-token",
         lag_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         super().__init__()
         self.project, self.user, self.token, self.lag_s = project, user, token, lag_s
         self.issues: list[StandinIssue] = []
         self.transitions = {status: dict(offered) for status, offered in _TRANSITIONS.items()}
-        self._clock = clock
+        self._clock, self._now = clock, now
+        self._comment_ids: dict[int, str] = {}
+        self._next_comment = count(1)
+        issue, asked = f"/rest/api/{self.api}/issue", self._authorised
         route = self.app.router.add_route
-        route("POST", "/rest/api/3/issue", self._authorised(self._create))
-        route("GET", "/rest/api/3/issue/{issue}", self._authorised(self._show))
-        route("PUT", "/rest/api/3/issue/{issue}", self._authorised(self._update))
-        route("POST", "/rest/api/3/search/jql", self._authorised(self._search))
-        route("GET", "/rest/api/3/issue/{issue}/comment", self._authorised(self._comments))
-        route("POST", "/rest/api/3/issue/{issue}/comment", self._authorised(self._comment))
-        route("GET", "/rest/api/3/issue/{issue}/transitions", self._authorised(self._offered))
-        route("POST", "/rest/api/3/issue/{issue}/transitions", self._authorised(self._transition))
+        route("POST", issue, asked(self._create))
+        route("GET", f"{issue}/{{issue}}", asked(self._show))
+        route("PUT", f"{issue}/{{issue}}", asked(self._update))
+        route("POST", "/rest/api/3/search/jql", asked(self._search))
+        for method in ("GET", "POST"):
+            route(method, f"/rest/api/{self.api}/search", asked(self._old_search))
+        route("GET", f"{issue}/{{issue}}/comment", asked(self._comments))
+        route("POST", f"{issue}/{{issue}}/comment", asked(self._comment))
+        route("PUT", f"{issue}/{{issue}}/comment/{{comment}}", asked(self._edit_comment))
+        route("DELETE", f"{issue}/{{issue}}/comment/{{comment}}", asked(self._delete_comment))
+        route("GET", f"{issue}/{{issue}}/transitions", asked(self._offered))
+        route("POST", f"{issue}/{{issue}}/transitions", asked(self._transition))
+        route("POST", f"{issue}/{{issue}}/attachments", self._attach)
 
     def open_issues(self) -> list[StandinIssue]:
         """Issues that are not done."""
         return [issue for issue in self.issues if _STATUSES[issue.status] != "done"]
 
+    def _is_authorised(self, request: web.Request) -> bool:
+        expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
+        return request.headers.get("Authorization") == expected
+
+    def _issue(self, name: str) -> StandinIssue | None:
+        return next((i for i in self.issues if name in (i.id, i.key)), None)
+
     def _authorised(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.Response:
-            expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
-            if request.headers.get("Authorization") != expected:
-                return _refused(
+            if not self._is_authorised(request):
+                return refused(
                     401, "You are not authenticated. Authentication required to perform this operation."
                 )
             body: Any = None
@@ -109,15 +141,14 @@ class JiraStandin(Standin):
                 try:
                     body = await request.json()
                 except ValueError:
-                    return _refused(
+                    return refused(
                         400, "There was an error parsing JSON. Check that your request body is valid."
                     )
             if (name := request.match_info.get("issue")) is None:
                 return handler(body)  # type: ignore[no-any-return]
-            issue = next((i for i in self.issues if name in (i.id, i.key)), None)
-            if issue is None:
-                return _refused(404, "Issue does not exist or you do not have permission to see it.")
-            return handler(issue, body, request.query)  # type: ignore[no-any-return]
+            if (issue := self._issue(name)) is None:
+                return refused(404, "Issue does not exist or you do not have permission to see it.")
+            return handler(issue, body, {**request.query, **request.match_info})  # type: ignore[no-any-return]
 
         return answer
 
@@ -147,12 +178,15 @@ class JiraStandin(Standin):
             errors["summary"] = "The summary is invalid: it must be one line of at most 255 characters."
         if any(not isinstance(label, str) or " " in label for label in fields.get("labels") or []):
             errors["labels"] = "The label contains spaces which is invalid."
-        if "description" in fields and (wrong := _wrong_document(fields["description"])):
+        if "description" in fields and (wrong := self._wrong_text(fields["description"])):
             errors["description"] = wrong
         return errors
 
+    def _wrong_text(self, text: Any) -> str | None:
+        return _wrong_document(text)
+
     def _show(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
-        return web.json_response(_shown(issue))
+        return web.json_response(shown(issue))
 
     def _update(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         for change in (body.get("update") or {}).get("labels", []):
@@ -161,10 +195,23 @@ class JiraStandin(Standin):
         return web.Response(status=204)
 
     def _search(self, body: Any) -> web.Response:
+        found = self._found(body, {str(number) for number in body.get("reconcileIssues", [])})
+        if found is None:
+            return refused(400, "Error in the JQL Query.")
+        limit = int(body.get("maxResults", 50))
+        return web.json_response(
+            {"issues": [shown(issue) for issue in found[:limit]], "isLast": len(found) <= limit}
+        )
+
+    def _old_search(self, body: Any) -> web.Response:
+        return refused(
+            410, "The requested API has been removed. Please migrate to the /rest/api/3/search/jql API."
+        )
+
+    def _found(self, body: Any, reconciled: set[str]) -> list[StandinIssue] | None:
         match = _JQL.fullmatch(body.get("jql", ""))
         if match is None:
-            return _refused(400, "Error in the JQL Query.")
-        reconciled = {str(number) for number in body.get("reconcileIssues", [])}
+            return None
         now = self._clock()
         found = [
             issue
@@ -173,26 +220,73 @@ class JiraStandin(Standin):
             and match["project"] == self.project
             and (issue.searchable_at <= now or issue.id in reconciled)
         ]
-        limit = int(body.get("maxResults", 50))
-        return web.json_response(
-            {"issues": [_shown(issue) for issue in found[:limit]], "isLast": len(found) <= limit}
-        )
+        return found[::-1] if match["order"].upper() == "DESC" else found
 
     def _comments(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         start, most = int(query.get("startAt", 0)), min(int(query.get("maxResults", 50)), 100)
-        page = [
-            {"id": str(number), "body": document}
-            for number, document in enumerate(issue.comments[start : start + most], start=start + 1)
-        ]
+        page = [self._shown_comment(one) for one in issue.comments[start : start + most]]
         return web.json_response(
             {"startAt": start, "maxResults": most, "total": len(issue.comments), "comments": page}
         )
 
+    def _shown_comment(self, comment: dict[str, Any]) -> dict[str, Any]:
+        return {"id": self._comment_id(comment), "author": {"accountId": "faultline"}, "body": comment}
+
+    def _comment_id(self, comment: dict[str, Any]) -> str:
+        return self._comment_ids.get(id(comment)) or self._named(comment)
+
+    def _named(self, comment: dict[str, Any]) -> str:
+        name = self._comment_ids[id(comment)] = str(next(self._next_comment))
+        return name
+
+    def _kept(self, text: Any) -> dict[str, Any]:
+        """A text as it is kept among an issue's comments."""
+        kept: dict[str, Any] = text
+        return kept
+
     def _comment(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
-        if wrong := _wrong_document(body.get("body")):
+        if wrong := self._wrong_text(body.get("body")):
             return web.json_response({"errorMessages": [], "errors": {"comment": wrong}}, status=400)
-        issue.comments.append(body["body"])
-        return web.json_response({"id": str(len(issue.comments)), "body": body["body"]}, status=201)
+        issue.comments.append(self._kept(body["body"]))
+        return web.json_response(self._shown_comment(issue.comments[-1]), status=201)
+
+    def _place_of(self, issue: StandinIssue, query: Mapping[str, str]) -> int | None:
+        ids = [self._comment_id(comment) for comment in issue.comments]
+        return ids.index(query["comment"]) if query["comment"] in ids else None
+
+    def _edit_comment(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
+        if (place := self._place_of(issue, query)) is None:
+            return refused(404, f"Can not find a comment for the id: {query['comment']}.")
+        if wrong := self._wrong_text(body.get("body")):
+            return web.json_response({"errorMessages": [], "errors": {"comment": wrong}}, status=400)
+        del self._comment_ids[id(issue.comments[place])]
+        issue.comments[place] = self._kept(body["body"])
+        self._comment_ids[id(issue.comments[place])] = query["comment"]
+        return web.json_response(self._shown_comment(issue.comments[place]))
+
+    def _delete_comment(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
+        if not self.may_delete_comments:
+            return refused(400, "You do not have permission to delete this comment.")
+        if (place := self._place_of(issue, query)) is None:
+            return refused(404, f"Can not find a comment for the id: {query['comment']}.")
+        del self._comment_ids[id(issue.comments[place])]
+        del issue.comments[place]
+        return web.Response(status=204)
+
+    async def _attach(self, request: web.Request) -> web.Response:
+        if not self._is_authorised(request):
+            return refused(401, "You are not authenticated.")
+        if request.headers.get("X-Atlassian-Token") != "no-check":
+            return web.Response(status=403, text="XSRF check failed")
+        if (issue := self._issue(request.match_info["issue"])) is None:
+            return refused(404, "Issue does not exist or you do not have permission to see it.")
+        name, content = (await files_in(request)).get("file", ("", b""))
+        if not name:
+            return refused(400, "The multipart form has no field named file.")
+        if len(content) > self.max_attachment:
+            return refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
+        issue.attachments[name] = content
+        return web.json_response([{"filename": name, "size": len(content)}])
 
     def _offered(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         offered = [
@@ -205,8 +299,9 @@ class JiraStandin(Standin):
         wanted = str((body.get("transition") or {}).get("id"))
         status = self.transitions[issue.status].get(wanted)
         if status is None:
-            return _refused(400, f"Transition id '{wanted}' is not valid for this issue.")
+            return refused(400, f"Transition id '{wanted}' is not valid for this issue.")
         issue.status = status
+        issue.closed_at = self._now() if _STATUSES[status] == "done" else None
         return web.Response(status=204)
 
 
@@ -214,12 +309,22 @@ def _status(name: str) -> dict[str, Any]:
     return {"name": name, "statusCategory": {"key": _STATUSES[name]}}
 
 
-def _shown(issue: StandinIssue) -> dict[str, Any]:
-    fields = {"summary": issue.summary, "labels": issue.labels, "status": _status(issue.status)}
+def shown(issue: StandinIssue) -> dict[str, Any]:
+    """An issue as Jira describes it."""
+    fields = {
+        "summary": issue.summary,
+        "labels": issue.labels,
+        "status": _status(issue.status),
+        "resolutiondate": issue.closed_at.strftime("%Y-%m-%dT%H:%M:%S.000%z") if issue.closed_at else None,
+        "attachment": [
+            {"filename": name, "size": len(content)} for name, content in issue.attachments.items()
+        ],
+    }
     return {"id": issue.id, "key": issue.key, "fields": fields}
 
 
-def _refused(status: int, message: str) -> web.Response:
+def refused(status: int, message: str) -> web.Response:
+    """A refusal as Jira words it."""
     return web.json_response({"errorMessages": [message], "errors": {}}, status=status)
 
 
@@ -230,8 +335,8 @@ def _wrong_document(document: Any) -> str | None:
     if wrong:
         return wrong
     return (
-        f"The entered text is too long. It exceeds the allowed limit of {_TEXT_LIMIT:,} characters."
-        if length > _TEXT_LIMIT
+        f"The entered text is too long. It exceeds the allowed limit of {TEXT_LIMIT:,} characters."
+        if length > TEXT_LIMIT
         else None
     )
 

@@ -1,4 +1,4 @@
-"""Settings of the external systems that connectors call: Kubernetes, Slack, Jira."""
+"""Settings of the external systems that connectors call: Kubernetes and Slack. Those of tickets are in `ticket_settings`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator
 
-from streams.config.setting_types import Channel, Name, Namespace, ProjectKey, Url
+from streams.config.setting_types import Channel, Namespace, Url
 from streams.config.settings import Contradiction, Section
 from streams.model.signal import Severity
 
@@ -139,20 +139,3 @@ class SlackSettings(Section):
                 ("token", "app_token", "signing_secret"),
                 "not set, and people could press but not be answered",
             )
-
-
-class JiraSettings(Section):
-    """One issue per incident. Without a base URL no ticket is opened."""
-
-    base_url: Url | None = Field(None, description="https://SITE.atlassian.net")
-    user: str = Field("", description="e-mail address of the token's owner")
-    token: SecretStr | None = Field(None, description="API token")
-    project: ProjectKey = Field("GPU", description="key of the project for the issues")
-    issue_type: Name = Field("Task", description="name of the issue type")
-    done_transition: Name = Field("Done", description="name of the transition that closes an issue")
-    timeout_s: float = Field(10.0, gt=0, le=300, description="timeout of one request")
-    search_lag_s: float = Field(
-        5.0, ge=0, le=600, description="pause between two searches for an issue that may exist"
-    )
-
-    _none_when_empty = field_validator("base_url", "token", mode="before")(_none_when_empty)

@@ -35,8 +35,9 @@ from connectors.tickets.jira import Jira
 from faultline.runtime.logging_setup import configure
 from runbooks.engine.process import Responder
 from runbooks.language.loader import load
-from streams.config.connector_settings import JiraSettings, NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.config.settings import BlastRadius, Breaker, KafkaSettings, Protection, ResponderSettings
+from streams.config.ticket_settings import JiraSettings
 from streams.model.run import Mode
 
 LEASE_S = 3.0

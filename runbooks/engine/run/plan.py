@@ -110,6 +110,7 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
         "severity": str(incident.severity),
         "certainty": str(incident.certainty),
         "root": str(incident.root),
+        **({"node": incident.root.node} if incident.root.node is not None else {}),
         **_gpu_of(incident),
         "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
         "runbook": f"{plan.runbook} revision {plan.runbook_revision}",

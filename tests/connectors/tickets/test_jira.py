@@ -12,7 +12,7 @@ from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused
 from connectors.tickets.jira import Jira
 from sandbox.fake_services.jira import JiraStandin
 from sandbox.fake_services.server import InjectedFault
-from streams.config.connector_settings import JiraSettings
+from streams.config.ticket_settings import JiraSettings
 from streams.model.errors import ConfigError
 from tests.connectors.tickets.test_jira_contract import effect, jira
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from connectors.base import Effect, NoLease
 from connectors.tickets.jira import Jira
 from sandbox.fake_services.jira import JiraStandin
-from streams.config.connector_settings import JiraSettings
+from streams.config.ticket_settings import JiraSettings
 from streams.model.run import Target
 from tests.contract.case import Case
 from tests.contract.faults import Answer, FaultProxy

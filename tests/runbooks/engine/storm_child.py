@@ -18,8 +18,8 @@ from faultline.runtime import logging_setup
 from faultline.runtime.health import health_server
 from runbooks.engine.process import Responder
 from runbooks.language.loader import load
-from streams.config.connector_settings import JiraSettings
 from streams.config.settings import Breaker, KafkaSettings, ResponderSettings
+from streams.config.ticket_settings import JiraSettings
 from streams.model.pulse import Pulse
 from streams.model.run import Mode
 from tests.runbooks.engine.responder_child import FolderWorld
