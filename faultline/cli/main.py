@@ -29,6 +29,7 @@ COMMANDS = {
     "nodes": "list cordoned nodes, and return one to service",
     "replay": "replay a capture offline and print the decisions (read-only)",
     "runbook": "lint runbooks, show their plans, run their test cases, diff two versions",
+    "report": "report one incident: what happened, why, what was done, what it cost, what to change",
     "run": "start one process: detector, inventory, correlator, responder or chat",
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
