@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+MAX_IDS = 80
+"""Ids that a page lists behind one number; the JSON has them all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from faultline.drawings import drawing_css
-from faultline.report.document import Document, references
-from streams.model.message import is_web_address, plain
+from faultline.report.document import MAX_IDS, Document, references
+from streams.model.message import is_web_address, plain, some
 
 _HERE = Path(__file__).parent
 MAX_TEXT = 2000
@@ -36,13 +37,17 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"plain": _plain, "drawn": _drawn}
+    made.filters |= {"plain": _plain, "drawn": _drawn, "listed": _listed}
     made.tests |= {"web": is_web_address}
     return made
 
 
 def _plain(text: str, limit: int = MAX_TEXT) -> str:
     return plain(text, limit)
+
+
+def _listed(incidents: Sequence[str]) -> str:
+    return some(incidents, MAX_IDS)
 
 
 def _drawn(svg: str) -> Markup:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from faultline.report.document import (
+    MAX_IDS,
     Block,
     Bullets,
     Cell,
@@ -19,9 +20,9 @@ from faultline.report.document import (
     Raw,
     references,
 )
-from streams.model.message import is_web_address, plain
+from streams.model.message import is_web_address, plain, some
 
-MAX_TEXT = 2000
+MAX_TEXT = 4000
 MAX_TITLE = 200
 MAX_CELL = 400
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#!]")
@@ -50,7 +51,7 @@ def _lines(document: Document) -> Iterator[str]:
     if numbered:
         yield from ("## Incidents behind the numbers", "")
         for incidents, number in numbered.items():
-            yield f"- \\[{number}\\] {', '.join(map(text, incidents))}"
+            yield f"- \\[{number}\\] {text(some(incidents, MAX_IDS))}"
         yield ""
     if document.footer:
         yield from ("---", "")

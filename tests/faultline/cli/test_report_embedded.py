@@ -6,8 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from faultline.cli.commands.digest import written as digest
 from faultline.cli.commands.report import written
-from faultline.cli.incident_documents import ClusterDocuments, cluster_of_capture, of_capture, of_topics
+from faultline.cli.incident_documents import (
+    ClusterDocuments,
+    cluster_of_capture,
+    cluster_of_topics,
+    of_capture,
+    of_topics,
+)
 from faultline.runtime.settings import Settings
 from sandbox.emulated import broker
 from streams.config.settings import KafkaSettings
@@ -49,3 +56,14 @@ async def test_a_report_of_the_topics_is_that_of_the_replay(tmp_path: Path) -> N
     assert stored.timeline, "the timeline was read"
     for kind in ("md", "html", "json"):
         assert written(stored, kind, replayed.now) == written(replayed, kind, replayed.now)
+
+
+async def test_a_digest_of_the_topics_is_that_of_the_replay(tmp_path: Path) -> None:
+    settings = Settings(cluster="west")
+    replayed = cluster_of_capture(settings, CAPTURE)
+    since = min(incident.opened_at for incident in replayed.incidents.values())
+    async with broker.running(log=tmp_path / "broker.log") as embedded:
+        await publish(embedded.settings, replayed)
+        stored = await cluster_of_topics(settings.model_copy(update={"kafka": embedded.settings}))
+    for kind in ("md", "html", "json"):
+        assert digest(stored, kind, since, replayed.now) == digest(replayed, kind, since, replayed.now)
