@@ -1,6 +1,6 @@
 """Which places an incident touches, grouped by what they hang on. Pure: the incident and the inventory's nodes in.
 
-A group is a leaf switch where the inventory names one, else a rack; nodes of which it knows neither stand together under
+A group is the part at fault, a leaf, a rack or an NVLink domain; nodes of which the inventory knows none stand together under
 `place not known`.
 """
 
@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
+from streams.model.message import some
 
 UNKNOWN = "place not known"
+MAX_RACKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,13 @@ class Group:
 
     name: str
     kind: str
-    """`leaf`, `rack`, or empty where the place is not known."""
-    rack: str
+    """`leaf`, `rack` …; empty where the place is not known."""
+    racks: str
+    """The racks of a leaf's nodes; empty where they are not known, or are the group itself."""
     culprit: str
     victims: tuple[str, ...]
     is_root: bool = False
-    """The leaf or rack is itself the root cause."""
+    """The leaf, rack or part is itself the root cause."""
 
     @property
     def size(self) -> int:
@@ -40,19 +43,19 @@ def groups_of(incident: Incident, nodes: Mapping[str, NodeFact]) -> tuple[Group,
     """The groups of an incident's nodes: the root's own first, then the larger before the smaller."""
     root = incident.root
     named = dict.fromkeys([*([root.node] if root.node else []), *incident.nodes])
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for name in sorted(named, key=natural):
-        found.setdefault(_place(nodes.get(name)), []).append(name)
+        found.setdefault(_place(root, nodes.get(name)), []).append(name)
     groups = [
         Group(
             name=name,
             kind=kind,
-            rack=rack,
+            racks=_racks(members, nodes) if kind == "leaf" else "",
             culprit=root.node if root.node in members else "",
             victims=tuple(member for member in members if member != root.node),
             is_root=_is_root(root, kind, name),
         )
-        for (kind, name, rack), members in found.items()
+        for (kind, name), members in found.items()
     ]
     return tuple(
         sorted(groups, key=lambda g: (not (g.culprit or g.is_root), not g.kind, -g.size, natural(g.name)))
@@ -81,15 +84,24 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(p)) if p.isdecimal() and p.isascii() else (1, p) for p in pieces if p)
 
 
-def _place(fact: NodeFact | None) -> tuple[str, str, str]:
-    if fact is not None and fact.leaf:
-        return "leaf", fact.leaf, fact.rack or ""
-    if fact is not None and fact.rack:
-        return "rack", fact.rack, fact.rack
-    return "", UNKNOWN, ""
+def _place(root: Entity, fact: NodeFact | None) -> tuple[str, str]:
+    """Kind and name of what a node hangs on: the part that is the root cause, if it has that, else its leaf, else its rack …"""
+    if fact is None:
+        return "", UNKNOWN
+    if root.part is not None and root.part in fact.shared_parts:
+        return root.part.kind, root.part.name
+    own = (("leaf", fact.leaf), ("rack", fact.rack), ("nvlink-domain", fact.nvlink_domain))
+    return next(((kind, name) for kind, name in own if name), ("", UNKNOWN))
+
+
+def _racks(members: Iterable[str], nodes: Mapping[str, NodeFact]) -> str:
+    found = sorted({fact.rack for name in members if (fact := nodes.get(name)) and fact.rack}, key=natural)
+    return f"rack{'s' * (len(found) > 1)} {some(found, MAX_RACKS)}" if found else ""
 
 
 def _is_root(root: Entity, kind: str, name: str) -> bool:
-    if kind == "leaf":
-        return root.node is None and root.switch == name
-    return kind == "rack" and root.node is None and root.rack == name
+    if root.node is not None:
+        return False
+    if root.part is not None:
+        return (kind, name) == (root.part.kind, root.part.name)
+    return (kind == "leaf" and root.switch == name) or (kind == "rack" and root.rack == name)

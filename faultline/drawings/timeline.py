@@ -146,7 +146,7 @@ class _Layout:
         groups: list[tuple[float, int, int, Ink]] = []
         for number, (name, at) in enumerate(marks, 1):
             x = axis.place(at)
-            if groups and x - groups[-1][0] < 19:
+            if groups and x - groups[-1][0] < 24:
                 place, first, _, ink = groups[-1]
                 groups[-1] = (place, first, number, ink)
             else:
@@ -244,7 +244,10 @@ class _Layout:
         self._rail(y)
         if job.stopped is None:
             if job.last_seen is not None:
-                self._bar(y, axis.begin, job.last_seen, "good")
+                # What it did between the fault and its last sign of progress is not known.
+                self._bar(y, axis.begin, self._incident.fault_at, "good")
+                self._bar(y, self._incident.fault_at, job.last_seen, "good", dashed=True)
+                self._shapes.append(Dot(axis.place(job.last_seen), y, 3.5, "good", None, job.said))
             return
         if job.stopped > axis.begin:
             self._bar(y, axis.begin, job.stopped, "good")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from faultline.drawings.shapes import Ink
-from faultline.drawings.words import span
+from faultline.drawings.words import clock, span
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord, StepState
@@ -122,6 +122,8 @@ _VERDICTS = {"would": "would", "needs_approval": "would ask", "refused": "would 
 def _label(planned: PlannedStep) -> str:
     """The action and what it is done to. A ticket's target is the incident itself, whose name says nothing here."""
     action, target = planned.action.replace("_", " "), planned.target
+    if planned.action == "ask":
+        return "ask a person"
     return action if target is None or target.kind == "Incident" else f"{action} {target.name}"
 
 
@@ -181,11 +183,11 @@ def _job_said(
     now: datetime,
 ) -> str:
     if stopped is None:
-        return "moving" if last is not None else "not stopped, as far as known"
+        return f"last progress {clock(last)}" if last is not None else "not stopped, as far as is known"
     if back is not None:
         return f"{'moves' if moving else 'runs'} again after {span(back - stopped)}"
     if incident.state.is_over:
-        return "stopped; when it moved again is unknown"
+        return "stopped, its return was not seen"
     return f"stopped for {span(now - stopped)}"
 
 
@@ -203,7 +205,7 @@ def _done(runs: Iterable[Run], job: str, action: str) -> datetime | None:
 def person_rows(timeline: Iterable[TimelineEntry]) -> list[PersonRow]:
     """What people did, oldest first: their commands, and what was observed of others."""
     return [
-        PersonRow(entry.at, entry.text if own else f"seen: {entry.text}", _person_ink(entry.event, own=own))
+        PersonRow(entry.at, entry.text, _person_ink(entry.event, own=own))
         for entry in timeline
         if (own := entry.event.startswith("person.")) or entry.event.startswith("observed.")
     ]

@@ -26,6 +26,8 @@ MAX_JOBS = 8
 _COLUMNS = 4
 _INSET = 10
 _CELL = 22
+_TAG = 78
+"""Width of the words that mark the culprit."""
 
 
 def topology_svg(incident: Incident, nodes: Mapping[str, NodeFact]) -> str:
@@ -146,20 +148,20 @@ class _Layout:
 
     def _heading(self, group: Group, left: float) -> None:
         said = many(group.size, "node")
-        if group.kind == "leaf" and group.rack:
-            said = f"rack {group.rack} · {said}"
+        if group.racks:
+            said = f"{group.racks} · {said}"
         if group.is_root and (port := self._incident.root.port):
             said = f"port {port} · {said}"
         right = RIGHT - _INSET
         if group.is_root:
             self._shapes += _tag(right, self._y + 15)
-            right -= 78
+            right -= _TAG + 8
         said = fit_middle(said, 170, 11)
         name = _name(group)
         room = right - left - _INSET - width_of(said, 11) - 10
         ink: Ink = "bad" if group.is_root else "ink" if group.kind else "muted"
         self._shapes += [
-            Text(left + _INSET, self._y + 19, fit_middle(name, room, 12), 12, ink, bold=True),
+            Text(left + _INSET, self._y + 19, fit_middle(name, room / BOLD, 12), 12, ink, bold=True),
             Text(right, self._y + 19, said, 11, "muted", "end"),
         ]
 
@@ -171,7 +173,7 @@ class _Layout:
         part = _part(incident)
         self._shapes += [
             Rect(left, y, right - left, 40, "bad-soft", "bad", 5),
-            Text(left + 8, y + 16, fit_middle(name, 170, 12.5), 12.5, "bad", bold=True),
+            Text(left + 8, y + 16, fit_middle(name, 160, 12.5), 12.5, "bad", bold=True),
             *_tag(right - 8, y + 12),
         ]
         # Without its index, which of the squares the GPU is cannot be said: then none is marked.
@@ -293,7 +295,8 @@ def _name(group: Group) -> str:
     """`leaf leaf-01` would say it twice."""
     if not group.kind:
         return UNKNOWN
-    return group.name if group.name.lower().startswith(group.kind) else f"{group.kind} {group.name}"
+    kind = group.kind.replace("-", " ")
+    return group.name if group.name.lower().startswith(kind) else f"{kind} {group.name}"
 
 
 def _jobs_heading(incident: Incident) -> str:
@@ -302,9 +305,7 @@ def _jobs_heading(incident: Incident) -> str:
 
 def _tag(right: float, middle: float) -> list[Shape]:
     """The words that mark the culprit, at the right end of its row."""
-    text = "root cause"
-    width = width_of(text, 10) * BOLD + 14
     return [
-        Rect(right - width, middle - 8, width, 16, "bad", radius=8),
-        Text(right - width / 2, middle + 3.5, text, 10, "paper", "middle", bold=True),
+        Rect(right - _TAG, middle - 8, _TAG, 16, "bad", radius=8),
+        Text(right - _TAG / 2, middle + 3.5, "root cause", 10, "paper", "middle", bold=True),
     ]

@@ -148,6 +148,21 @@ def test_forty_nodes_are_named_and_a_thousand_counted() -> None:
     assert "and 44 more places" in lots
 
 
+def test_a_leaf_that_serves_several_racks_is_one_group_and_names_them() -> None:
+    nodes = {name: node(name, leaf="leaf-00", rack=f"r{name[-1]}") for name in ("gpu-01", "gpu-02", "gpu-03")}
+    shown = texts(topology_svg(incident(nodes=tuple(nodes)), nodes))
+    assert shown.count("leaf-00") == 1
+    assert "racks r1, r2, r3 · 3 nodes" in shown
+
+
+def test_nodes_of_the_part_at_fault_stand_together() -> None:
+    fed = {name: node(name, parts={"power-feed": "B"}) for name in ("gpu-01", "gpu-20")}
+    shown = texts(topology_svg(incident(Entity("west", part=Part("power-feed", "B")), nodes=tuple(fed)), fed))
+    assert "power feed B" in shown
+    assert "2 nodes" in shown
+    assert shown.count("root cause") == 1
+
+
 def test_nodes_whose_place_is_not_known_say_so() -> None:
     assert "place not known" in texts(topology_svg(incident(), {}))
     assert "4 nodes" in texts(topology_svg(incident(), {}))
