@@ -24,6 +24,7 @@ COMMANDS = {
     "demo": "run four fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
     "digest": "report the last days: incidents, times, GPU-hours, repeat offenders, what waited for people",
+    "drill": "play a synthetic GPU fault through the pipeline, in shadow mode, and follow it hop by hop",
     "explain": "explain how the root cause and the actions of an incident were decided",
     "guard": "show and change cluster-wide safety controls: kill switch, freezes, circuit breaker, limits",
     "incidents": "list, show, acknowledge, approve, reject, stop and resolve incidents",

@@ -1,7 +1,8 @@
 """What happened on a cluster over some days, as data: what `digest --format json` prints. Pure.
 
 Incidents belong to the time in which they were opened. Every figure carries the ids of the incidents that made it. Merged ones
-are counted, and left out of times and costs: they are part of another. Field names are stable; null is what is not known.
+are counted, and left out of times and costs: they are part of another. Drills are left out of everything. Field names are
+stable; null is what is not known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from faultline.report.incident_report import in_order, in_time
 from faultline.report.repeat_offenders import Offender, offenders_of
 from runbooks.engine.shadow_report import ShadowReport, shadow_report
 from streams.model.conversation import TimelineEntry
+from streams.model.drill import is_drill
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Mode, Run, RunOutcome
@@ -173,7 +175,9 @@ def digest_of(
     Raises:
         BadInput: an `observed.*` entry of the timeline is not one of ours.
     """
-    runs, timeline = in_order(runs), in_time(timeline)
+    incidents = {name: one for name, one in incidents.items() if not is_drill(one)}
+    runs = [run for run in in_order(runs) if run.incident in incidents]
+    timeline = in_time(timeline)
     mine = sorted(
         (one for one in incidents.values() if since <= one.opened_at <= until),
         key=lambda one: (one.opened_at, one.id),

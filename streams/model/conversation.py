@@ -26,6 +26,8 @@ class Verb(StrEnum):
     THAW = "thaw"
     RESET = "reset"
     RELEASE = "release"
+    DRILL = "drill"
+    """Announces a drill on the host in `scope`: a responder that plans drills in shadow mode only says so. It changes nothing."""
 
 
 CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
