@@ -166,19 +166,23 @@ class _Follower:
     def _take(self, topic: Topic, record: ConsumerRecord) -> None:
         watch, now, value = self._watch, utc_now(), record.value or b""
         # A busy cluster writes thousands of records meanwhile: only those that can be of the drill are decoded.
-        about = watch.incident.id.encode() if watch.incident is not None else watch.host.encode()
-        if topic is SIGNALS and watch.host.encode() in value:
+        is_ours = watch.host.encode() in value or (
+            watch.incident is not None and watch.incident.id.encode() in value
+        )
+        if not is_ours:
+            return
+        if topic is SIGNALS:
             batch = readable(SignalBatch, record)
             for signal in batch.signals if batch is not None else ():
                 watch.take_signal(signal, now)
-        elif topic is INCIDENTS and watch.host.encode() in value:
+        elif topic is INCIDENTS:
             if (incident := readable(Incident, record)) is not None:
                 watch.take_incident(incident, now)
-        elif topic is RUNS and about in value:
+        elif topic is RUNS:
             if (run := readable(Run, record)) is not None:
-                watch.take_run(run, now)
-        elif topic is THREADS and about in value and (thread := readable(Thread, record)) is not None:
-            watch.take_thread(thread, now)
+                watch.take(run, now)
+        elif (thread := readable(Thread, record)) is not None:
+            watch.take(thread, now)
 
 
 @asynccontextmanager

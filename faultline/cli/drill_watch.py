@@ -45,6 +45,8 @@ class DrillWatch:
     incident: Incident | None = None
     unsafe: str = ""
     """Why the drill has to be broken off: a plan for it was not in shadow mode."""
+    early: list[tuple[Run | Thread, datetime]] = field(default_factory=list)
+    """Runs and threads that were read before their incident: topics are read side by side, and a run may be final at once."""
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -74,21 +76,31 @@ class DrillWatch:
             return
         self.incident = incident
         self.passed(INCIDENT, at, f"{incident.id} {incident.family} {incident.certainty.value}")
+        early, self.early = self.early, []
+        for document, seen_at in early:
+            self.take(document, seen_at)
         if incident.state.is_over:
             self.passed(CLOSED, at, f"{incident.id} is {incident.state.value}")
 
-    def take_run(self, run: Run, at: datetime) -> None:
-        """A revision of a run."""
-        if self.incident is None or run.incident != self.incident.id:
+    def take(self, document: Run | Thread, at: datetime) -> None:
+        """A revision of a run or of a thread, of this drill or of anything else."""
+        if self.incident is None:
+            self.early.append((document, at))
+        elif document.incident != self.incident.id:
             return
+        elif isinstance(document, Run):
+            self._take_run(document, at)
+        else:
+            self._take_thread(document, at)
+
+    def _take_run(self, run: Run, at: datetime) -> None:
         if run.plan.mode is not Mode.SHADOW or any(record.effect is not None for record in run.steps):
             self.unsafe = f"run {run.id} is in mode {run.plan.mode.value}, or has changed something"
             return
         steps = ", ".join(step.action for step in run.plan.steps)
         self.passed(PLAN, at, f"{run.id} {run.plan.runbook}: would {steps}")
 
-    def take_thread(self, thread: Thread, at: datetime) -> None:
-        """A revision of a thread."""
+    def _take_thread(self, thread: Thread, at: datetime) -> None:
         root = thread.post(ROOT)
-        if self.incident is not None and thread.incident == self.incident.id and root and root.stands:
+        if root is not None and root.stands:
             self.passed(THREAD, at, f"channel {thread.channel or root.create.result.get('channel', '')}")

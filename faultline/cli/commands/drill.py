@@ -51,7 +51,7 @@ def command(config: Path | None, wait_s: float, actor: str | None, output: str) 
         for line in lines(played):
             json_line(line)
     else:
-        _show(played)
+        show(played)
     if not played.passed:
         raise SystemExit(EXIT_NO)
 
@@ -77,7 +77,8 @@ def lines(played: Played) -> list[dict[str, Any]]:
     return told
 
 
-def _show(played: Played) -> None:
+def show(played: Played) -> None:
+    """The hops as a table, and the outcome in a sentence."""
     from faultline.cli.drill_watch import RESPONDER
 
     hops = played.watch.hops
