@@ -31,8 +31,10 @@ class IncidentDocuments:
 
     @property
     def as_of(self) -> datetime:
-        """The time to report for: now while anything is going on, else the last change, so that it does not change any more."""
-        if not self.incident.state.is_over or any(run.has_work for run in self.runs):
+        """The time to report for: now while anything is going on or a node is kept closed, else the last change, so that the
+        report does not change any more."""
+        held = any(self.incident.id in fact.owners for fact in self.nodes.values())
+        if held or not self.incident.state.is_over or any(run.has_work for run in self.runs):
             return self.now
         changes = [self.incident.closed_at or self.incident.updated_at, self.incident.updated_at]
         changes += [run.finished_at or run.updated_at for run in self.runs]

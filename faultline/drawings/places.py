@@ -96,7 +96,9 @@ def _place(root: Entity, fact: NodeFact | None) -> tuple[str, str]:
 
 def _racks(members: Iterable[str], nodes: Mapping[str, NodeFact]) -> str:
     found = sorted({fact.rack for name in members if (fact := nodes.get(name)) and fact.rack}, key=natural)
-    return f"rack{'s' * (len(found) > 1)} {some(found, MAX_RACKS)}" if found else ""
+    if not found or (len(found) == 1 and found[0].lower().startswith("rack")):
+        return "".join(found)
+    return f"rack{'s' * (len(found) > 1)} {some(found, MAX_RACKS)}"
 
 
 def _is_root(root: Entity, kind: str, name: str) -> bool:

@@ -11,14 +11,14 @@ from streams.model.message import plain
 _NARROW, _USUAL, _BROAD, _CAPITAL, _FULL = 0.34, 0.6, 0.9, 0.7, 1.0
 BOLD = 1.12
 """How much wider bold text is."""
-_NO_XML = re.compile(r"[\ufdd0-\ufdef\ufffe\uffff]|[\U0001fffe\U0001ffff]|\s+")
+_NO_XML = re.compile(r"[\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff]")
 MAX_TEXT = 400
 """Characters that are looked at of any one text, however long it is."""
 
 
 def clean(text: object, limit: int = MAX_TEXT) -> str:
     """One line without control characters or what XML does not allow, at most `limit` characters."""
-    return _NO_XML.sub(" ", plain(str(text), limit)).strip()
+    return " ".join(_NO_XML.sub(" ", plain(str(text), limit)).split())
 
 
 def width_of(text: str, size: float) -> float:
@@ -68,8 +68,11 @@ def _em(letter: str) -> float:
 
 
 def span(length: timedelta) -> str:
-    """A duration in two units at most: `0 s`, `42 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
-    seconds = max(0, round(length.total_seconds()))
+    """A duration in two units at most: `0 s`, `0.4 s`, `42 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+    exact = max(0.0, length.total_seconds())
+    if 0 < exact < 9.95 and exact != int(exact):
+        return f"{exact:.1f} s" if exact >= 0.05 else "<0.1 s"
+    seconds = round(exact)
     for size, unit, smaller, part in (
         (86400, "d", 3600, "h"),
         (3600, "h", 60, "min"),

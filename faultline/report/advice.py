@@ -85,7 +85,8 @@ def _runbooks(incident: Incident, runs: Sequence[Run], timeline: Sequence[Timeli
         why = next((entry.text for entry in reversed(timeline) if entry.event == "run.none"), "")
         said = f": {why}" if why else ", and nothing on its timeline says why"
         yield Advice(Topic.MISSING_RUNBOOK, f"no runbook was run for {incident.family}{said}")
-    left = dict.fromkeys(text for run in runs for text in run.plan.left_out)
+    # What was left out because it needs such a step is no further reason.
+    left = dict.fromkeys(text for run in runs for text in run.plan.left_out if ": it needs " not in text)
     for text in list(left)[:MAX_EACH]:
         yield Advice(Topic.MISSING_CONNECTOR, f"a step was left to people, {text}")
 

@@ -54,6 +54,8 @@ class Cost:
     out_of_service: float | None = None
     """GPUs of the nodes it closed × the time they were closed, until now; None where neither is known."""
     out_of_service_nodes: tuple[str, ...] = ()
+    still_closed: tuple[str, ...] = ()
+    """Those of them that are still closed for it."""
 
 
 def cost_of(
@@ -61,13 +63,14 @@ def cost_of(
 ) -> Cost:
     """The cost of one incident."""
     closed, names = _out_of_service(incident, runs, nodes, now)
+    still = tuple(name for name in names if (fact := nodes.get(name)) and incident.id in fact.owners)
     jobs, gpus = len(incident.jobs), incident.impact.gpus
     if not jobs and not gpus:
-        return Cost(0, 0.0, Basis.NOT_STOPPED, 0.0, 0.0, 0.0, 0.0, None, closed, names)
+        return Cost(0, 0.0, Basis.NOT_STOPPED, 0.0, 0.0, 0.0, 0.0, None, closed, names, still)
     end, basis = _end(incident, clocks, now)
     without = max((end - incident.fault_at).total_seconds(), 0.0)
     if not gpus:
-        return Cost(None, without, basis, None, None, None, None, None, closed, names)
+        return Cost(None, without, basis, None, None, None, None, None, closed, names, still)
     hours = without / 3600
     own = _culprit_gpus(incident, nodes)
     waited = _queueing(runs)
@@ -81,6 +84,7 @@ def cost_of(
         queueing=gpus * waited / 3600 if waited is not None else None,
         out_of_service=closed,
         out_of_service_nodes=names,
+        still_closed=still,
     )
 
 

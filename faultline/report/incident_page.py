@@ -153,9 +153,8 @@ def _cost(report: IncidentReport) -> Iterator[Block]:
         yield Pairs(tuple(pairs))
     if cost.out_of_service_nodes:
         names = some(cost.out_of_service_nodes, 10)
-        yield Paragraph(
-            f"Out of service besides, until its nodes returned ({names}): {gpu_hours(cost.out_of_service)}."
-        )
+        until = "so far" if cost.still_closed else "until they returned"
+        yield Paragraph(f"Out of service besides, {until} ({names}): {gpu_hours(cost.out_of_service)}.")
 
 
 _ENDS = {
@@ -207,9 +206,7 @@ def _footer(report: IncidentReport) -> Iterator[str]:
 
 
 def seconds(number: float) -> str:
-    """A span for people; below ten seconds with its tenth, where it has one."""
-    if number < 10 and number != int(number):
-        return f"{number:.1f} s"
+    """A span for people."""
     return span(timedelta(seconds=number))
 
 

@@ -332,6 +332,8 @@ def test_a_decision_keeps_its_hash_until_it_is_another() -> None:
 def test_a_finished_incident_is_reported_as_of_its_last_change() -> None:
     scene = healed()
     assert documents(scene).as_of == at(262)
+    held = {"gpu-03": node("gpu-03", owner_incident=scene.incident.id)}
+    assert documents(replace(scene, nodes=held)).as_of == scene.now, "a node out of service goes on costing"
     assert (
         documents(replace(scene, incident=replace(scene.incident, state=IncidentState.OPEN))).as_of
         == scene.now
