@@ -45,6 +45,8 @@ _ROLES: dict[str, tuple[str, Ink]] = {
 }
 _TRACK = 4
 """Height of a bar."""
+MAX_WAITS = 40
+"""Waits drawn of one run: steps that are asked about together lie on each other."""
 
 
 def timeline_svg(
@@ -271,7 +273,7 @@ class _Layout:
             y = self._labels(label, ended)
             self._rail(y)
             self._bar(y, run.created_at, max(run.created_at, run.finished_at or self._now), "quiet")
-            for wait in waited:
+            for wait in waited[:MAX_WAITS]:
                 self._bar(y, wait.since, max(wait.since, wait.until or self._now), "asking")
             self._shapes.append(Diamond(self._axis.place(run.created_at), y, 5, "info", None, "plan made"))
         if not self._runs:
@@ -305,10 +307,10 @@ class _Layout:
             return
         y = self._y + 6
         self._rail(y)
-        for person in self._people:
-            self._shapes.append(
-                Dot(self._axis.place(person.at), y, 4, person.ink, None, f"{clock(person.at)} {person.said}")
-            )
+        # Of what stands at the same place, the last counts: a thousand changes by others are no thousand dots.
+        for place, person in {round(self._axis.place(one.at) / 5): one for one in self._people}.items():
+            hint = f"{clock(person.at)} {person.said}"
+            self._shapes.append(Dot(min(max(place * 5, _LEFT), _END), y, 4, person.ink, None, hint))
         self._y += 16
         for person in self._people[-MAX_PEOPLE:]:
             self._shapes.append(Text(MARGIN, self._y + 10, clock(person.at), 11, "muted"))

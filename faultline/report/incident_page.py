@@ -153,7 +153,7 @@ def _cost(report: IncidentReport) -> Iterator[Block]:
         yield Pairs(tuple(pairs))
     if cost.out_of_service_nodes:
         names = some(cost.out_of_service_nodes, 10)
-        until = "so far" if cost.still_closed else "until they returned"
+        until = "so far" if cost.still_closed else "until its nodes returned"
         yield Paragraph(f"Out of service besides, {until} ({names}): {gpu_hours(cost.out_of_service)}.")
 
 

@@ -18,7 +18,7 @@ from faultline.drawings.render import _INKS
 from faultline.drawings.shapes import WIDTH
 from streams.model.entity import Entity, Part
 from streams.model.incident import IncidentState
-from tests.faultline.report.scenes import FAULT, SCENES, Scene, healed, incident, large, node, slept_on
+from tests.faultline.report.scenes import FAULT, SCENES, Scene, healed, incident, large, line, node, slept_on
 
 GOLDEN = Path(__file__).with_name("golden")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -94,6 +94,21 @@ def test_a_timeline_marks_the_clocks_in_their_order() -> None:
     clocks = ["fault", "noticed", "decided", "node closed", "job running", "first step"]
     assert [text for text in shown if text in clocks] == clocks
     assert "+3 min 32 s" in shown
+
+
+def test_thousands_of_entries_and_proofs_give_no_larger_picture() -> None:
+    scene = slept_on()
+    seen = [
+        line(scene.incident, second, "observed.node_cordoned", "cordoned") for second in range(0, 9000, 3)
+    ]
+    proofs = tuple(
+        replace(proof, occurred_at=FAULT + timedelta(seconds=second))
+        for second in range(500)
+        for proof in scene.incident.proofs
+    )
+    svg = timeline_svg(replace(scene.incident, proofs=proofs), scene.runs, seen, scene.now)
+    assert len(svg) < 60_000
+    assert "and 2994 before that" in texts(svg)
 
 
 def test_documents_in_another_order_give_the_same_timeline() -> None:
