@@ -78,6 +78,9 @@ class Replayed:
     runs: tuple[Run, ...] = ()
     actions: tuple[ActionLine, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
+    """What the responder put on the timelines."""
+    revisions: list[TimelineEntry] = field(default_factory=list)
+    """What the correlator put on them: an entry for each revision of an incident."""
     late: list[TimelineEntry] = field(default_factory=list)
     """Timeline entries about sources whose records came late, and about what was dropped. Not decisions, so not in the hash."""
     records: int = 0
@@ -247,7 +250,8 @@ class _Pipeline:
                 self._threads.advance(self._now)
 
     def _publish(self, changes: Changes, now: datetime) -> None:
-        self._result.late += (entry for entry in changes.timeline if not entry.incident)
+        for entry in changes.timeline:
+            (self._result.revisions if entry.incident else self._result.late).append(entry)
         if self._threads is not None:
             self._threads.take_changes(changes)
         for incident in changes.incidents:

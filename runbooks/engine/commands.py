@@ -12,6 +12,7 @@ from runbooks.engine.run.transition import RunReport, TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
 from streams.model.conversation import CLUSTER_VERBS, Command, Verb
+from streams.model.drill import is_drill_host
 
 MAX_REMARKS = 1000
 """Ids of silences and notes remembered for incidents without a run. After a takeover one that is written twice shows twice."""
@@ -39,6 +40,9 @@ class CommandHandler:
             return
         if command.verb is Verb.RELEASE:
             self._release(command, now)
+            return
+        if command.verb is Verb.DRILL:
+            self._drill(command, now)
             return
         if command.verb is Verb.RESOLVE:
             if why := self._over_already(command):
@@ -105,6 +109,18 @@ class CommandHandler:
             return
         text = f"release of {node[:253]} by {command.actor} not accepted: {chosen}"
         self._note(command, "person.release_refused", text, now)
+
+    def _drill(self, command: Command, now: datetime) -> None:
+        """Answer for a drill's host that its incidents are planned in shadow mode only. An older responder cannot say that."""
+        host = node_of(command)
+        if not is_drill_host(host) or host in self._documents.cluster(command.cluster).view.nodes:
+            text = (
+                f"drill on {host[:253]} by {command.actor} not accepted: it is no name that only drills have"
+            )
+            self._note(command, "person.drill_refused", text, now)
+            return
+        text = f"drill on {host[:253]} by {command.actor}: what is found there is planned in shadow mode and never acted on"
+        self._note(command, "person.drill", text, now)
 
     def _note(self, command: Command, event: str, text: str, at: datetime) -> None:
         note = TimelineNote(event, text, command.actor, {"command": command.id, "via": command.via})

@@ -34,6 +34,8 @@ class Verb(StrEnum):
     """No posts and pages about the incident until `until`; decisions are still shown."""
     NOTE = "note"
     """The reason becomes a line of the incident's timeline."""
+    DRILL = "drill"
+    """Announces a drill on the host in `scope`: a responder that plans drills in shadow mode only says so. It changes nothing."""
 
 
 CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})

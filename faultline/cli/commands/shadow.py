@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,18 +12,14 @@ import click
 
 from faultline.cli.arguments import Finite
 from faultline.cli.output import json_line, output_option, table
+from faultline.cli.since import since_of
 from runbooks.engine.shadow_report import WINDOW
-from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
-from streams.model.errors import BadInput
+from streams.model.clock import moment, rfc3339, utc_now
 
 if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
     from runbooks.engine.shadow_report import Comparison, OperatorAction, ShadowReport, ShadowSummary
     from streams.model.run import Target
-
-
-_SPAN = re.compile(r"(\d{1,5})([mhd])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 @click.group("shadow")
@@ -65,25 +60,6 @@ def report(config: Path | None, since: str, minutes: float, capture: Path | None
             json_line(line)
     else:
         _show(made)
-
-
-def since_of(text: str, now: datetime) -> datetime:
-    """The time that `7d`, `12h`, `90m` (before now) or an RFC 3339 text stands for.
-
-    Raises:
-        BadInput: when it is none of them.
-    """
-    if match := _SPAN.fullmatch(text):
-        try:
-            return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError as error:
-            raise BadInput(f"--since {text[:40]!r}: out of range") from error
-    try:
-        return parse_rfc3339(text)
-    except BadInput as error:
-        raise BadInput(
-            f"--since {text[:40]!r}: give 90m, 12h, 7d or a time like 2026-03-01T06:00:00Z"
-        ) from error
 
 
 async def _live(settings: Settings, since: datetime, now: datetime, window: timedelta) -> ShadowReport:

@@ -27,6 +27,7 @@ from runbooks.language.yaml_source import BRANCHES, Path
 from streams.inventory.cluster_view import ClusterView
 from streams.model.codec import encode
 from streams.model.digest import digest
+from streams.model.drill import is_drill
 from streams.model.entity import JobRef
 from streams.model.incident import Incident
 from streams.model.run import (
@@ -53,7 +54,8 @@ def plan(
     ceiling: Mode,
     actions: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`).
+    """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`), and shadow
+    for a drill.
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
     or whose `when` is false is left out, and the steps that need it wait for what it would have waited for. Node work without a
@@ -86,7 +88,8 @@ def plan(
         raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is cordoned")
     if len(steps) > MAX_STEPS:
         raise ValueError(f"{runbook.id} would have {len(steps)} steps, limit {MAX_STEPS} per incident")
-    mode = stricter(runbook.mode, ceiling)
+    # A drill goes through every stage and must never have an effect, whatever the runbook and the settings allow.
+    mode = Mode.SHADOW if is_drill(incident) else stricter(runbook.mode, ceiling)
     step_up = runbook.escalation
     return Plan(
         runbook=runbook.id,

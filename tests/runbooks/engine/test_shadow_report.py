@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from faultline.cli.commands.shadow import lines, since_of
+from faultline.cli.commands.shadow import lines
+from faultline.cli.since import since_of
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.shadow_report import Agreement, ShadowReport, shadow_report
 from streams.model.codec import decode, encode
