@@ -231,6 +231,21 @@ PARTS = (
         images=("python:3.11-slim", "apache/kafka:4.1.1"),
         needs=("kafka", "engine"),
     ),
+    Part(
+        "chromium",
+        "debian",
+        "browser",
+        (
+            Ability(
+                ("python3", "-c", "import os, sys; sys.exit(os.geteuid() != 0)"),
+                "root is needed to install it",
+            ),
+            Tool("apt-get"),
+        ),
+        # With fonts of its own pictures look the same everywhere.
+        installs=("chromium", "fonts-dejavu-core"),
+        commands=("chromium",),
+    ),
 )
 
 
