@@ -276,6 +276,7 @@ class LiveView:
             self._incident_of.pop(run.id, None)
             self._forget_tickets(run)
         self._lines.pop(name, None)
+        self._changed(name)
 
     def _forget_tickets(self, run: Run) -> None:
         for ticket in _tickets(run):

@@ -1,0 +1,129 @@
+"""Signed cookies: who is logged in, a login on its way, and the token that a form has to bring back.
+
+Nothing is stored on the server, so every replica with the same secret knows every session. A session cannot be taken back before
+it expires; that is why it lasts hours and not weeks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from aiohttp import web
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import OctKey
+
+SESSION, LOGIN, FORM = "session", "login", "form"
+"""What a cookie is for. The purpose is signed with it: one kind never passes for another."""
+
+MAX_GROUPS = 50
+"""Groups of a person that a session keeps: a browser takes no cookie of more than 4 KB."""
+MAX_COOKIE = 3_800
+
+_BRACKETS = re.compile(r"[()\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody whose identity is proven. `id` is what cannot be chosen; `session` binds forms to this login."""
+
+    name: str
+    id: str
+    groups: tuple[str, ...]
+    session: str
+    until: float = 0.0
+    """When the session ends, in seconds since the epoch; 0 for one that each request proves anew."""
+
+    @property
+    def actor(self) -> str:
+        """How commands name the person. What is in the last brackets is the id, so an id holds none of its own."""
+        return f"{self.name} ({_BRACKETS.sub('_', self.id)})"
+
+
+class Cookies:
+    """Makes and reads the console's cookies. `secure`: people come over https."""
+
+    def __init__(self, secret: str | None, *, secure: bool) -> None:
+        raw = (secret or secrets.token_hex(32)).encode()
+        self._key = OctKey.import_key(hashlib.blake2b(raw, person=b"faultline cookie").digest())
+        self._form_key = hashlib.blake2b(raw, person=b"faultline form").digest()
+        self._secure = secure
+
+    def name(self, purpose: str) -> str:
+        """A cookie's name. Over https the prefix keeps other hosts of the domain from setting it."""
+        return f"__Host-faultline-{purpose}" if self._secure else f"faultline-{purpose}"
+
+    def put(
+        self,
+        response: web.StreamResponse,
+        purpose: str,
+        claims: Mapping[str, Any],
+        now: datetime,
+        age_s: float,
+    ) -> None:
+        """Set a signed cookie that expires."""
+        signed = {**claims, "aud": purpose, "exp": int(now.timestamp() + age_s)}
+        value = jwt.encode({"alg": "HS256"}, signed, self._key)
+        response.set_cookie(
+            self.name(purpose),
+            value,
+            max_age=int(age_s),
+            path="/",
+            secure=self._secure,
+            httponly=True,
+            samesite="Lax",
+        )
+
+    def get(self, request: web.Request, purpose: str, now: datetime) -> dict[str, Any] | None:
+        """What a cookie holds; None where there is none, it is forged or it has expired."""
+        value = request.cookies.get(self.name(purpose))
+        if not value:
+            return None
+        try:
+            claims = jwt.decode(value, self._key, algorithms=["HS256"]).claims
+        except (JoseError, ValueError):
+            return None
+        expires = claims.get("exp")
+        fresh = isinstance(expires, int | float) and now.timestamp() < expires
+        return claims if fresh and claims.get("aud") == purpose else None
+
+    def drop(self, response: web.StreamResponse, purpose: str) -> None:
+        """Take a cookie away."""
+        response.del_cookie(self.name(purpose), path="/", secure=self._secure, httponly=True, samesite="Lax")
+
+    def log_in(self, response: web.StreamResponse, person: Person, now: datetime, age_s: float) -> None:
+        """Begin a session."""
+        groups = list(person.groups)
+        # A person in hundreds of groups must still get in: the groups that do not fit are left out.
+        while len("".join(groups)) + 4 * len(groups) > MAX_COOKIE // 2:
+            groups.pop()
+        claims = {"n": person.name, "i": person.id, "g": groups, "s": secrets.token_urlsafe(12)}
+        self.put(response, SESSION, claims, now, age_s)
+
+    def person(self, request: web.Request, now: datetime) -> Person | None:
+        """Who is logged in by the session cookie."""
+        claims = self.get(request, SESSION, now)
+        if claims is None:
+            return None
+        groups = tuple(str(group) for group in claims["g"])
+        return Person(str(claims["n"]), str(claims["i"]), groups, str(claims["s"]), float(claims["exp"]))
+
+    def form_token(self, nonce: str, person: Person) -> str:
+        """What a form must bring back, for the nonce in the reader's cookie and for this person's session alone."""
+        told = "\0".join((nonce, person.session, person.id)).encode()
+        return hmac.new(self._form_key, told, hashlib.sha256).hexdigest()
+
+    def is_form_token(self, told: str, nonce: str, person: Person) -> bool:
+        """Whether a form was made for this person, in this session and this browser."""
+        return bool(nonce) and hmac.compare_digest(told.encode(), self.form_token(nonce, person).encode())
+
+    def seal(self, text: str) -> str:
+        """A short signature for a part of an address that only the console writes."""
+        return hmac.new(self._form_key, b"address\0" + text.encode(), hashlib.sha256).hexdigest()[:20]
