@@ -83,10 +83,10 @@ class Console:
             "/fleet": self._pages.fleet,
             "/runbooks": self._pages.runbooks,
             "/search": self._pages.search,
-            "/changes": self.changes,
         }
         for path, handler in pages.items():
             yield web.get(path, partial(self._for_visitor, handler))
+        yield web.get("/changes", partial(self._for_visitor, self.changes), allow_head=False)
         yield web.post("/incidents/{id}/decide", self._decide.decide)
         yield web.get("/login", self._login.login)
         yield web.get("/login/done", self._login.login_done)

@@ -29,7 +29,8 @@ MAX_PROOFS = 60
 MAX_LINES = 5
 """Raw lines of one proof."""
 MAX_CANDIDATES = 20
-MAX_NAMES = 300
+MAX_JOBS = 40
+MAX_NODES = 60
 MAX_STEPS = 60
 MAX_QUESTIONS = 6
 MAX_LINE = 600
@@ -84,7 +85,9 @@ def incident_page(
         questions=questions,
         verbs=verbs,
         jobs=tuple(_jobs(incident, jobs)),
+        more_jobs=max(0, len(incident.jobs) - MAX_JOBS),
         nodes=tuple(_nodes(incident, nodes)),
+        more_nodes=max(0, len(_names(incident)) - MAX_NODES),
         repairs=one.repairs,
         links=tuple(_links(runs, timeline)),
         timeline=tuple(reversed(timeline)),
@@ -183,7 +186,7 @@ def _verbs(incident: Incident, runs: Sequence[Run]) -> Iterator[Verb]:
 
 
 def _jobs(incident: Incident, jobs: Mapping[str, JobFact]) -> Iterator[ShownJob]:
-    for job in incident.jobs[:MAX_NAMES]:
+    for job in incident.jobs[:MAX_JOBS]:
         fact = jobs.get(job.key)
         states = (
             [("suspended", fact.suspended), ("failed", fact.failed), ("finished", fact.finished)]
@@ -196,8 +199,7 @@ def _jobs(incident: Incident, jobs: Mapping[str, JobFact]) -> Iterator[ShownJob]
 
 def _nodes(incident: Incident, nodes: Mapping[str, NodeFact]) -> Iterator[ShownNode]:
     root = incident.root.node
-    names = dict.fromkeys([*([root] if root else []), *incident.nodes])
-    for name in list(names)[:MAX_NAMES]:
+    for name in _names(incident)[:MAX_NODES]:
         fact = nodes.get(name)
         if fact is None:
             yield ShownNode(plain(name, 253), name == root, "", "", "", "not in the inventory")
@@ -210,6 +212,12 @@ def _nodes(incident: Incident, nodes: Mapping[str, NodeFact]) -> Iterator[ShownN
             leaf=plain(fact.leaf or "", 100),
             state=node_state(fact),
         )
+
+
+def _names(incident: Incident) -> list[str]:
+    """The nodes, the one at fault first."""
+    root = incident.root.node
+    return list(dict.fromkeys([*([root] if root else []), *incident.nodes]))
 
 
 def node_state(fact: NodeFact) -> str:

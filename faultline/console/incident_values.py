@@ -135,7 +135,9 @@ class IncidentPage:
     questions: tuple[Question, ...]
     verbs: tuple[Verb, ...]
     jobs: tuple[ShownJob, ...]
+    more_jobs: int
     nodes: tuple[ShownNode, ...]
+    more_nodes: int
     repairs: tuple[PendingRepair, ...]
     links: tuple[Link, ...]
     timeline: tuple[TimelineEntry, ...]

@@ -69,17 +69,19 @@ class Cookies:
         age_s: float,
     ) -> None:
         """Set a signed cookie that expires."""
-        signed = {**claims, "aud": purpose, "exp": int(now.timestamp() + age_s)}
-        value = jwt.encode({"alg": "HS256"}, signed, self._key)
         response.set_cookie(
             self.name(purpose),
-            value,
+            self._signed(claims, purpose, now, age_s),
             max_age=int(age_s),
             path="/",
             secure=self._secure,
             httponly=True,
             samesite="Lax",
         )
+
+    def _signed(self, claims: Mapping[str, Any], purpose: str, now: datetime, age_s: float) -> str:
+        about = {**claims, "aud": purpose, "exp": int(now.timestamp() + age_s)}
+        return jwt.encode({"alg": "HS256"}, about, self._key)
 
     def get(self, request: web.Request, purpose: str, now: datetime) -> dict[str, Any] | None:
         """What a cookie holds; None where there is none, it is forged or it has expired."""
@@ -100,11 +102,14 @@ class Cookies:
 
     def log_in(self, response: web.StreamResponse, person: Person, now: datetime, age_s: float) -> None:
         """Begin a session."""
-        groups = list(person.groups)
-        # A person in hundreds of groups must still get in: the groups that do not fit are left out.
-        while len("".join(groups)) + 4 * len(groups) > MAX_COOKIE // 2:
-            groups.pop()
-        claims = {"n": person.name, "i": person.id, "g": groups, "s": secrets.token_urlsafe(12)}
+        groups, name = list(person.groups[:MAX_GROUPS]), person.name
+        claims = {"n": name, "i": person.id, "g": groups, "s": secrets.token_urlsafe(12)}
+        # A browser drops a cookie that is too large without a word, and the login would begin again, for ever.
+        while len(self._signed(claims, SESSION, now, age_s)) > MAX_COOKIE and (groups or name):
+            if groups:
+                groups.pop()
+            else:
+                claims["n"] = name = name[:-20]
         self.put(response, SESSION, claims, now, age_s)
 
     def person(self, request: web.Request, now: datetime) -> Person | None:

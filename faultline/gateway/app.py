@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
+from faultline.console.app import add_console
 from faultline.gateway import hooks, slack
 from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import answer_refusals
@@ -29,5 +30,13 @@ def build_app(parts: GatewayParts) -> web.Application:
     app = web.Application(middlewares=[answer_refusals], client_max_size=parts.settings.max_body_bytes)
     for routes in ROUTES:
         app.add_routes(routes(parts))
-    # The console goes here: `add_console(app, settings=…, view=parts.view, decisions=parts.decisions, clock=parts.clock)`.
+    if parts.console is not None:
+        add_console(
+            app,
+            settings=parts.console,
+            view=parts.view,
+            decisions=parts.decisions,
+            clock=parts.clock,
+            runbooks=parts.runbooks,
+        )
     return app

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from faultline.gateway.raw_records import RawRecords
 from faultline.live_view.decisions import Decisions
 from faultline.live_view.view import LiveView
+from runbooks.language.schema import Runbook
 from streams.config.connector_settings import SlackSettings
+from streams.config.console_settings import ConsoleSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.model.clock import Clock, utc_now
 
@@ -27,6 +29,10 @@ class GatewayParts:
     records: RawRecords
     cluster: str
     slack: SlackSettings
+    console: ConsoleSettings | None = None
+    """None: only what other systems post is served."""
+    runbooks: Sequence[Runbook] | None = None
+    """What the console shows as loaded; the shipped ones where they are not known."""
     clock: Clock = utc_now
     count: Callable[[str], None] = _nothing
     """Counts something for the next status line in the log."""

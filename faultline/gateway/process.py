@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, NoReturn
 
@@ -15,7 +15,9 @@ from faultline.gateway.server import served
 from faultline.live_view.decisions import Decisions
 from faultline.live_view.follow import follow
 from faultline.live_view.view import LiveView
+from runbooks.language.schema import Runbook
 from streams.config.connector_settings import SlackSettings
+from streams.config.console_settings import ConsoleSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.config.settings import KafkaSettings
 from streams.model.clock import Clock, utc_now
@@ -34,6 +36,8 @@ class Gateway:
         *,
         cluster: str,
         slack: SlackSettings,
+        console: ConsoleSettings | None = None,
+        runbooks: Sequence[Runbook] | None = None,
         pulse: Pulse,
         clock: Clock = utc_now,
     ) -> None:
@@ -47,6 +51,8 @@ class Gateway:
             records=RawRecords(kafka, timeout_s=settings.kafka_timeout_s),
             cluster=cluster,
             slack=slack,
+            console=console,
+            runbooks=runbooks,
             clock=clock,
             count=pulse.count,
         )

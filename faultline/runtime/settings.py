@@ -35,6 +35,7 @@ from streams.config.connector_settings import (
     NodeWorkSettings,
     SlackSettings,
 )
+from streams.config.console_settings import ConsoleSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.config.notifier_settings import NotifierSettings
 from streams.config.post_settings import PostSettings
@@ -86,6 +87,7 @@ class Settings(BaseSettings):
     notifier: NotifierSettings = NotifierSettings()
     posts: PostSettings = PostSettings()
     gateway: GatewaySettings = GatewaySettings()
+    console: ConsoleSettings = ConsoleSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew; and a sink of the

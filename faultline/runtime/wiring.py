@@ -14,6 +14,7 @@ import structlog
 
 from faultline.runtime.settings import Settings
 from streams.model.crash_points import CrashHook, ignore
+from streams.model.errors import ConfigError
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
@@ -175,12 +176,25 @@ async def _notifier(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 
 async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from faultline.gateway.process import Gateway
+    from faultline.runtime.runbook_files import of_responder
 
     if settings.gateway.port == 0 and settings.slack.app_token is None:
         log.info("neither gateway.port nor slack.app_token is set: gateway disabled")
         await _idle(pulse)
+    try:
+        runbooks = of_responder(settings.responder)
+    except ConfigError as error:
+        # The responder refuses to start with these; the pages must open all the same, and then show the shipped ones.
+        log.warning("the console shows the shipped runbooks only", reason=str(error))
+        runbooks = None
     await Gateway(
-        settings.kafka, settings.gateway, cluster=settings.cluster, slack=settings.slack, pulse=pulse
+        settings.kafka,
+        settings.gateway,
+        cluster=settings.cluster,
+        slack=settings.slack,
+        console=settings.console,
+        runbooks=runbooks,
+        pulse=pulse,
     ).run()
 
 

@@ -71,8 +71,7 @@ class ConsoleSettings(Section):
     )
     session_secret: SecretStr | None = Field(
         None,
-        description="signs cookies, at least 32 characters, the same for every replica; "
-        "without it sessions end when the process does",
+        description="signs cookies and forms, at least 32 characters, the same for every gateway; needed for any login",
     )
     session_hours: float = Field(8.0, gt=0, le=24 * 7, description="how long a login lasts")
     oidc: OidcSettings = OidcSettings()
@@ -89,6 +88,11 @@ class ConsoleSettings(Section):
         """A login that cannot come back, or a secret that can be guessed."""
         if self.oidc.issuer is not None and self.public_url is None:
             yield ("public_url", "oidc.issuer"), "not set, and a login at console.oidc.issuer returns to it"
+        if self.session_secret is None and self.has_login:
+            yield (
+                ("session_secret",),
+                "not set: a form that one gateway has made would be refused by the other, and by itself after a restart",
+            )
         if self.session_secret is not None and len(self.session_secret.get_secret_value()) < 32:
             yield ("session_secret",), "shorter than 32 characters"
 

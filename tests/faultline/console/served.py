@@ -15,13 +15,15 @@ from aiohttp import web
 from faultline.console.app import add_console
 from streams.config.console_settings import ConsoleSettings
 from tests.faultline.console.scenes import Night
+from tests.testbed.waiting import eventually
 
 ADA = {
     "X-Forwarded-User": "ada@example.test",
     "X-Forwarded-Preferred-Username": "Ada",
     "X-Forwarded-Groups": "sre, gpu",
 }
-BEHIND_A_PROXY: Mapping[str, Any] = {"proxy": {"addresses": ["127.0.0.1"]}}
+SECRET = "a secret of the tests, 32 characters or more"
+BEHIND_A_PROXY: Mapping[str, Any] = {"proxy": {"addresses": ["127.0.0.1"]}, "session_secret": SECRET}
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Answer:
 
     status: int
     path: str
+    address: str
+    """The path with its query."""
     text: str
     headers: Mapping[str, str]
 
@@ -55,6 +59,15 @@ class Reader:
         async with self.session.post(self.base + path, data=dict(form), headers=sent) as answer:
             return await _answer(answer)
 
+    async def shows(self, address: str, base: str, words: str) -> None:
+        """Wait until a page of the console at `base` shows these words."""
+
+        async def look() -> bool:
+            async with self.session.get(base + address) as answer:
+                return words in (await _answer(answer)).shown
+
+        await eventually(look, words)
+
     async def form(self, path: str, button: str) -> dict[str, str]:
         """The fields of the form with this button on a page, with the button pressed."""
         page = (await self.get(path)).text
@@ -70,7 +83,7 @@ class Reader:
 
 
 async def _answer(answer: aiohttp.ClientResponse) -> Answer:
-    return Answer(answer.status, answer.url.path, await answer.text(), answer.headers)
+    return Answer(answer.status, answer.url.path, answer.url.path_qs, await answer.text(), answer.headers)
 
 
 @asynccontextmanager

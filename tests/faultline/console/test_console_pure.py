@@ -131,6 +131,7 @@ def test_an_age_is_short(seconds: int, text: str) -> None:
         ),
         ({"oidc": {"issuer": "https://login.example.test", "client_id": "x"}}, "public_url"),
         ({"oidc": {"scopes": ["profile"]}}, "openid"),
+        ({"proxy": {"addresses": ["10.0.0.7"]}}, "session_secret"),
         ({"session_secret": "short"}, "32 characters"),
         ({"proxy": {"addresses": ["proxy.example.test"]}}, "not an address"),
         ({"readers": 0}, "readers"),

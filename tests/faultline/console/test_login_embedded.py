@@ -15,7 +15,7 @@ from sandbox.fake_services.oidc import Account, OidcStandin
 from sandbox.fake_services.server import InjectedFault
 from streams.model.incident import Incident
 from tests.faultline.console.scenes import Night, asking
-from tests.faultline.console.served import ADA, reading, served
+from tests.faultline.console.served import ADA, BEHIND_A_PROXY, SECRET, reading, served
 from tests.testbed.children import free_port
 
 pytestmark = pytest.mark.embedded
@@ -46,6 +46,7 @@ async def place(**oidc: Any) -> AsyncIterator[Place]:
         port = free_port()
         settings: Mapping[str, Any] = {
             "public_url": f"http://127.0.0.1:{port}",
+            "session_secret": SECRET,
             "oidc": {"issuer": provider.url, "client_id": "faultline", "client_secret": secret, **oidc},
         }
         provider.redirects.add(f"http://127.0.0.1:{port}/login/done")
@@ -94,6 +95,18 @@ async def test_an_address_that_the_provider_does_not_vouch_for_is_nobodys_id() -
         here.provider.person = Account("u-666", {"name": "Ada Byron", "email": "ada@example.test"})
         await eve.decides(here.about.id, "ack")
         assert here.night.commands[0].actor == "Ada Byron (u-666)"
+
+
+async def test_a_person_of_many_groups_and_a_long_name_gets_in() -> None:
+    """A browser drops a cookie of more than 4 KB without a word, and the login would begin again and again."""
+    async with place() as here, reading(here.base, {}) as ada:
+        groups = [f"{number}-" + "ä" * 60 for number in range(300)]
+        here.provider.person = Account("u-1", {"name": "\U0001f525" * 200, "groups": groups})
+        assert (await ada.get("/")).status == 200
+        (cookie,) = [c for c in ada.session.cookie_jar if c.key == "faultline-session"]
+        assert len(cookie.value) < 4_000
+        await ada.decides(here.about.id, "ack")
+        assert here.night.commands[0].groups[0] == f"oidc:{groups[0]}"
 
 
 @pytest.mark.parametrize(
@@ -230,9 +243,12 @@ async def test_without_any_login_others_get_nothing(headers: dict[str, str]) -> 
 async def test_a_proxys_headers_are_believed_from_its_addresses_only() -> None:
     night = Night()
     asking(night)
-    async with served(night, {"proxy": {"addresses": ["192.0.2.0/24"]}}) as base, reading(base, ADA) as eve:
+    async with (
+        served(night, {**BEHIND_A_PROXY, "proxy": {"addresses": ["192.0.2.0/24"]}}) as base,
+        reading(base, ADA) as eve,
+    ):
         assert (await eve.get("/")).status == 403
-    async with served(night, {"proxy": {"addresses": ["127.0.0.0/8"]}}) as base:
+    async with served(night, {**BEHIND_A_PROXY, "proxy": {"addresses": ["127.0.0.0/8"]}}) as base:
         async with reading(base, ADA) as ada:
             assert "Ada" in (await ada.get("/")).shown
         async with reading(base, {}) as nobody:
@@ -242,7 +258,7 @@ async def test_a_proxys_headers_are_believed_from_its_addresses_only() -> None:
 async def test_two_user_headers_are_no_user() -> None:
     """The proxy added its own to one that was sent to it: nobody can tell which is which."""
     night = Night()
-    async with served(night, {"proxy": {"addresses": ["127.0.0.1"]}}) as base, reading(base, {}) as eve:
+    async with served(night) as base, reading(base, {}) as eve:
         told = [("X-Forwarded-User", "ada@example.test"), ("X-Forwarded-User", "eve@example.test")]
         assert (await eve.get("/", headers=told)).status == 403
 
@@ -250,7 +266,7 @@ async def test_two_user_headers_are_no_user() -> None:
 async def test_over_https_cookies_are_secure_and_bound_to_the_host() -> None:
     night = Night()
     about = asking(night)
-    settings = {"proxy": {"addresses": ["127.0.0.1"]}, "public_url": "https://console.example.test"}
+    settings = {**BEHIND_A_PROXY, "public_url": "https://console.example.test"}
     async with served(night, settings) as base, reading(base, ADA) as ada:
         page = await ada.get(f"/incidents/{about.id}")
         told = page.headers["Set-Cookie"]

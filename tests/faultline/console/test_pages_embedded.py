@@ -227,6 +227,16 @@ async def test_long_lists_come_in_pages() -> None:
         assert "Page 1 of 3" in fleet.shown
 
 
+async def test_an_incident_of_a_thousand_nodes_names_the_first_and_counts_the_rest() -> None:
+    night = Night()
+    about = incident(nodes=tuple(f"n-{number:04}" for number in range(1000)))
+    night.open(about)
+    async with served(night) as base, reading(base) as ada:
+        page = await ada.get(f"/incidents/{about.id}")
+    assert "and 941 more nodes" in page.shown
+    assert len(page.text) < 100_000
+
+
 async def test_a_view_that_is_still_reading_says_that_it_may_be_old() -> None:
     night = Night()
     async with served(night) as base, reading(base) as ada:
