@@ -170,8 +170,15 @@ def _questions(runs: Sequence[Run]) -> Iterator[Question]:
                 may=tuple(dict.fromkeys(who(demand) for demand in record.demands)),
                 missing=wanted(record.demands),
                 until=record.deadline_at,
+                covers=tuple(_to_come(run)) if planned.action != "ask" else (),
                 changed_after=former[-1].actor if former else "",
             )
+
+
+def _to_come(run: Run) -> Iterator[str]:
+    for planned in run.plan.steps:
+        if planned.destructive and not run.step(planned.id).state.is_over:
+            yield f"{what(planned)} ({planned.target})" if planned.target is not None else what(planned)
 
 
 def _verbs(incident: Incident, runs: Sequence[Run]) -> Iterator[Verb]:

@@ -83,6 +83,8 @@ class Question:
     may: tuple[str, ...]
     missing: str
     until: datetime | None
+    covers: tuple[str, ...]
+    """The destructive steps that are still to come: an approval is one of the whole plan."""
     changed_after: str
     """Who had approved an earlier plan."""
 

@@ -15,6 +15,8 @@ from faultline.live_view.view import Changes, LiveView
 
 PAUSE_S = 1.0
 """The shortest time between two events of one reader: a storm changes every list at once."""
+CROWD = 50
+"""With more readers than this the pause grows with their number, so that all of them together cost the same."""
 BEAT_S = 15.0
 """A line at least this often, so that proxies keep the connection and dead ones are noticed."""
 STUCK_S = 30.0
@@ -92,7 +94,8 @@ class LiveUpdates:
                 news = asyncio.ensure_future(changes.wait())
                 if covered:
                     await _write(response, b"event: changed\ndata: -\n\n")
-                await asyncio.wait((ended,), timeout=self._pause_s)
+                crowd = max(1.0, self.readers / CROWD)
+                await asyncio.wait((ended,), timeout=self._pause_s * crowd)
         finally:
             news.cancel()
             ended.cancel()

@@ -55,6 +55,10 @@
       }
       // A new form would be another press; the same question keeps the one it has, and the place of the keyboard.
       if (part.dataset.version && part.dataset.version === fresh.dataset.version) continue;
+      for (const one of part.querySelectorAll("details")) {
+        const same = next.getElementById(one.id);
+        if (same) same.open = one.open;
+      }
       mark(part, fresh);
       part.replaceWith(document.adoptNode(fresh));
     }

@@ -97,6 +97,7 @@ async def test_an_incident_shows_why_this_culprit_the_lines_in_order_the_plan_an
         "Left to a person: reboot",
         "runbook gpu-off-bus takes it up",
         "May approve anybody",
+        "Approves 3 destructive steps of this plan keep new pods off the node (Node gpu-17)",
     ):
         assert words in page.shown
     first, second, third = (
