@@ -105,9 +105,9 @@ class Gate:
         headers, names = request.headers, self._settings.proxy
         who = headers.getall(names.user_header, [])
         # Two of them: the proxy added its own to what somebody had sent, and nobody can tell which is which.
-        if len(who) != 1 or not who[0].strip():
+        ident = plain(who[0], MAX_NAME).strip() if len(who) == 1 else ""
+        if not ident:
             return None
-        ident = plain(who[0].strip(), MAX_NAME)
         name = plain(headers.get(names.name_header, "").strip(), MAX_NAME) or ident
         groups = (group.strip() for group in headers.get(names.groups_header, "").split(","))
         return Person(name, ident, tuple(f"oidc:{plain(group, MAX_NAME)}" for group in groups if group), "")
@@ -138,7 +138,10 @@ def is_local(request: web.Request) -> bool:
     """
     if any(header in request.headers for header in _FORWARDED):
         return False
-    host = urlsplit(f"//{request.host}").hostname or ""
+    try:
+        host = urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        return False
     return _is_loopback(peer(request)) and (host == "localhost" or _is_loopback(host))
 
 

@@ -113,6 +113,7 @@ def _environment() -> Environment:
     made.filters["words"] = _words
     made.filters["link"] = _link
     made.filters["short"] = short
+    made.filters["brief"] = plain
     return made
 
 

@@ -169,6 +169,7 @@ async def test_hostile_text_runs_nothing_loads_nothing_and_breaks_no_page(tmp_pa
     night = bad_night()
     about = hostile(night)
     async with looking_at(night, tmp_path) as (tab, base):
+        await tab.looks(width=390)
         for path in (*pages(night).values(), f"/incidents/{about.id}", "/search?q=%3Cscript%3E"):
             await tab.go(base + path)
             await tab.until(IS_LIVE)

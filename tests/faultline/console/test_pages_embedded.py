@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from yarl import URL
 
 from streams.model.incident import IncidentState
 from tests.faultline.console.scenes import (
@@ -266,3 +268,46 @@ async def test_a_merged_incident_leads_to_the_other() -> None:
     name = night.view.overviews(everything=True)[0].incident.id
     async with served(night) as base, reading(base) as ada:
         assert 'href="/incidents/inc-other"' in (await ada.get(f"/incidents/{name}")).text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/incidents/%00",
+        "/incidents/%ED%A0%80",
+        "/incidents/" + "a" * 3000,
+        "/incidents/..%2f..%2fetc",
+        "/?page=-1&state=%00",
+        "/?page=%D9%A3",
+        "/?q=%ff%fe",
+        "/?cluster=%00&family=%F0%9F%94%A5",
+        "/fleet?by=uid&cluster=%00&page=x",
+        "/search?q=" + "x" * 5000,
+        "/static/..%2fapp.py",
+        "/login/done?state=%ED%A0%80&code=%00",
+        "/login?next=%ff",
+    ],
+)
+async def test_an_address_that_makes_no_sense_is_no_fault_of_the_server(ada: Reader, path: str) -> None:
+    async with ada.session.get(URL(ada.base + path, encoded=True)) as answer:
+        assert answer.status < 500
+        assert "app.py" not in await answer.text()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"X-Forwarded-User: \xff\xfe\r\n",
+        b"X-Forwarded-User: ada\r\nX-Forwarded-Groups: \xff,,\xc3\xa4\r\n",
+        b"X-Forwarded-User: ada\r\nCookie: faultline-form=\xff; faultline-session=\xff.\xff.\xff\r\n",
+        b"X-Forwarded-User: ada\r\nHost: [\r\n",
+        b"X-Forwarded-User: \x01\x02\r\n",
+    ],
+)
+async def test_headers_that_make_no_sense_are_no_fault_of_the_server(ada: Reader, head: bytes) -> None:
+    host = b"" if b"Host" in head else b"Host: 127.0.0.1\r\n"
+    into, out = await asyncio.open_connection("127.0.0.1", int(ada.base.rpartition(":")[2]))
+    out.write(b"GET / HTTP/1.1\r\nConnection: close\r\n" + host + head + b"\r\n")
+    status = (await into.readline()).split()[1]
+    out.close()
+    assert status in (b"200", b"400", b"403")
