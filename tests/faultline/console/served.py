@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,7 @@ ADA = {
     "X-Forwarded-Preferred-Username": "Ada",
     "X-Forwarded-Groups": "sre, gpu",
 }
+DEADLINE_S = 30.0
 SECRET = "a secret of the tests, 32 characters or more"
 BEHIND_A_PROXY: Mapping[str, Any] = {"proxy": {"addresses": ["127.0.0.1"]}, "session_secret": SECRET}
 
@@ -114,3 +116,13 @@ async def reading(base: str, headers: Mapping[str, str] = ADA) -> AsyncIterator[
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(headers=dict(headers), cookie_jar=jar) as session:
         yield Reader(session, base)
+
+
+async def events(answer: aiohttp.ClientResponse, count: int) -> list[str]:
+    """The names of the next events."""
+    found: list[str] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found) < count and (line := await answer.content.readline()):
+            if line.startswith(b"event: "):
+                found.append(line.decode().removeprefix("event: ").strip())
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from streams.model.clock import utc_now
 from streams.model.codec import decode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.pulse import Pulse
-from tests.faultline.console.served import BEHIND_A_PROXY, reading
+from tests.faultline.console.served import BEHIND_A_PROXY, events, reading
 from tests.faultline.gateway import serving
 from tests.faultline.gateway.test_gateway_embedded import INCIDENT, seen, tell, values
 from tests.testbed.children import free_port
@@ -76,6 +76,20 @@ async def test_a_form_of_one_gateway_is_taken_by_the_other_and_both_show_the_ans
             await tell(kafka.settings, TIMELINE, answer)
             await ada.shows(page.address, one, "Acknowledge: accepted")
             await ada.shows(page.address, other, "Acknowledge: accepted")
+
+
+async def test_a_follower_hears_of_what_is_written_to_kafka_and_keeps_no_gateway_from_stopping(
+    tmp_path: Path,
+) -> None:
+    async with broker.running(log=tmp_path / "broker.log") as kafka, AsyncExitStack() as later:
+        async with gateway(kafka.settings) as base:
+            ada = await later.enter_async_context(reading(base))
+            answer = await ada.session.get(f"{base}/changes?names={INCIDENT.id}")
+            assert await events(answer, 1) == ["changed"]
+            await tell(kafka.settings, INCIDENTS, INCIDENT)
+            assert await events(answer, 1) == ["changed"]
+        # The gateway has stopped, and with it the stream that was open.
+        assert await events(answer, 1) == []
 
 
 async def test_what_other_systems_post_is_not_the_consoles(tmp_path: Path) -> None:

@@ -16,11 +16,9 @@ from faultline.live_view.view import LiveView
 from streams.model.control import Control
 from streams.model.incident import Incident
 from tests.faultline.console.scenes import EAST, Night, asking, incident, many
-from tests.faultline.console.served import ADA, reading, served
+from tests.faultline.console.served import ADA, events, reading, served
 
 pytestmark = pytest.mark.embedded
-
-DEADLINE_S = 30.0
 
 
 @asynccontextmanager
@@ -45,14 +43,10 @@ async def following(updates: LiveUpdates, interest: Interest) -> AsyncIterator[s
         await runner.cleanup()
 
 
-async def events(answer: aiohttp.ClientResponse, count: int) -> list[str]:
-    """The names of the next events."""
-    found: list[str] = []
-    async with asyncio.timeout(DEADLINE_S):
-        while len(found) < count and (line := await answer.content.readline()):
-            if line.startswith(b"event: "):
-                found.append(line.decode().removeprefix("event: ").strip())
-    return found
+async def hears(answer: aiohttp.ClientResponse, name: str) -> None:
+    """Wait for an event of this name, whatever comes before it."""
+    while (await events(answer, 1)) != [name]:
+        assert not answer.content.at_eof()
 
 
 def change(view: LiveView, about: Incident, revision: int) -> None:
