@@ -14,6 +14,7 @@ from typing import NoReturn
 from faultline.live_view.overview import Overview
 from faultline.live_view.view import LiveView
 from runbooks.engine.containment import CONTAINED, ticket_of
+from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.message import plain
 from streams.model.run import Run, StepState
@@ -49,6 +50,8 @@ class Row:
     closed_at: datetime | None
     rank: int
     ticket: str
+    taken: str
+    """Who has acknowledged it or taken it over, and which of the two; empty while nobody has."""
     found_by: str
     """Everything it is found by, in lower case."""
 
@@ -118,7 +121,7 @@ class Board:
 
     def reload(self) -> None:
         """Make every row again: what changed before anybody followed is not known."""
-        self._rows = {one.incident.id: _row(one) for one in self._view.overviews(everything=True)}
+        self._rows = {one.incident.id: self._row(one) for one in self._view.overviews(everything=True)}
         self._sorted = None
 
     def rows(self) -> Sequence[Row]:
@@ -132,10 +135,13 @@ class Board:
             if one is None:
                 self._rows.pop(name, None)
             else:
-                self._rows[name] = _row(one)
+                self._rows[name] = self._row(one)
         if self._sorted is None:
             self._sorted = sorted(self._rows.values(), key=lambda row: row.order)
         return self._sorted
+
+    def _row(self, one: Overview) -> Row:
+        return _row(one, taken_by(self._view.timeline(one.incident.id)))
 
     def listing(self, choice: Choice, page_size: int) -> Listing:
         """The page of a list that a reader chose; the last page where they ask for a later one."""
@@ -201,7 +207,7 @@ def _is_chosen(row: Row, choice: Choice) -> bool:
     return chosen and all(word in row.found_by for word in choice.words.lower().split())
 
 
-def _row(one: Overview) -> Row:
+def _row(one: Overview, taken: str) -> Row:
     incident = one.incident
     impact = incident.impact
     ticket = ticket_of(one.runs)
@@ -225,8 +231,16 @@ def _row(one: Overview) -> Row:
         closed_at=incident.closed_at,
         rank=one.rank,
         ticket=plain(ticket.key, 60) if ticket else "",
+        taken=taken,
         found_by=" ".join(_words(incident, ticket.key if ticket else "")).lower(),
     )
+
+
+def taken_by(timeline: Sequence[TimelineEntry]) -> str:
+    """Who has acknowledged an incident or taken it over last, as its timeline tells; empty where nobody has."""
+    words = {"person.ack": "acknowledged by", "person.hand_over": "taken over by"}
+    last = next((entry for entry in reversed(timeline) if entry.event in words), None)
+    return f"{words[last.event]} {plain(last.actor, 200)}" if last is not None else ""
 
 
 def _asks(run: Run) -> bool:

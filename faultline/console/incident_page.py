@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from faultline.console.board import taken_by
 from faultline.console.incident_values import (
     IncidentPage,
     Link,
@@ -61,6 +62,7 @@ def incident_page(
         incident=incident,
         state=one.standing,
         waits_for=one.waits_for,
+        taken=taken_by(timeline),
         is_over=incident.state.is_over,
         chosen=chosen[:MAX_CANDIDATES],
         others=tuple(others[:MAX_CANDIDATES]),

@@ -127,6 +127,7 @@ class IncidentPage:
     incident: Incident
     state: str
     waits_for: str
+    taken: str
     is_over: bool
     chosen: tuple[Candidate, ...]
     others: tuple[Candidate, ...]

@@ -238,6 +238,7 @@ def bad_night() -> Night:
                  impact=Impact(1, 1, 8, 8.0), flaps=5, candidates=(), facts={}, proofs=(),
                  reason="mlx5_3 on gpu-31 lost its link five times in 40 min; the switch port reports the same moments"),
     )  # fmt: skip
+    night.tell(night.view.find("")[1], "person.ack", "acknowledged by Bo", "Bo (bo@example.test)", before(30))
     switch = Entity(EAST, switch="leaf-03", port="Ethernet48")
     view.take_incident(
         incident(switch, "pfc_storm", 95, title="PFC storm from Ethernet48 of leaf-03", severity=Severity.ERROR,

@@ -107,6 +107,14 @@ async def test_every_other_decision_is_a_button_too(
     assert "accepted" in page.shown
 
 
+async def test_who_has_acknowledged_it_is_on_the_page_and_in_the_list(ada: Reader, about: Incident) -> None:
+    page = await ada.decides(about.id, "ack")
+    assert "acknowledged by Ada (ada@example.test)" in page.shown.partition("Why this one")[0]
+    assert "acknowledged by Ada (ada@example.test)" in (await ada.get("/")).shown
+    await ada.decides(about.id, "hand_over", "mine now")
+    assert "taken over by Ada (ada@example.test)" in (await ada.get("/")).shown
+
+
 async def test_a_button_pressed_twice_is_one_command(ada: Reader, night: Night, about: Incident) -> None:
     form = await ada.form(f"/incidents/{about.id}", "approve")
     first = await ada.post(f"/incidents/{about.id}/decide", form)
