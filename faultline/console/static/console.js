@@ -6,8 +6,8 @@
   const where = document.body.dataset.changes;
   if (!live || !where || !window.EventSource) return;
 
-  const HIDDEN_MS = 10000, REOPEN_MS = 15000;
-  let source = null, busy = false, again = false, timer = 0;
+  const HIDDEN_MS = 30000, REOPEN_MS = 15000;
+  let source = null, busy = false, again = false, poll = 0;
 
   const tell = (state, text) => {
     if (live.textContent === text) return;
@@ -72,41 +72,54 @@
   };
 
   const refresh = async () => {
-    timer = 0;
     if (busy) { again = true; return; }
     busy = true;
     try {
       const answer = await fetch(location.href, { cache: "no-store", redirect: "manual" });
-      if (answer.type === "opaqueredirect") { tell("off", "session ended: reload"); source.close(); return; }
+      if (answer.type === "opaqueredirect") { tell("off", "session ended: reload"); stop(); return; }
       // A page that is not there may come to be: an incident whose link was faster than its record.
       if (!answer.ok && answer.status !== 404) throw new Error(String(answer.status));
       put(new DOMParser().parseFromString(await answer.text(), "text/html"));
       ages();
-      tell("on", "live");
+      if (source) tell("on", "live");
     } catch {
       tell("wait", "not up to date");
     } finally {
       busy = false;
-      if (again) { again = false; soon(); }
+      if (again) { again = false; refresh(); }
     }
   };
 
-  const soon = () => { timer = timer || setTimeout(refresh, document.hidden ? HIDDEN_MS : 0); };
+  const stop = () => {
+    if (source) source.close();
+    source = null;
+  };
 
   const open = () => {
-    source = new EventSource(where);
-    source.addEventListener("changed", soon);
-    source.addEventListener("full", () => { tell("wait", "updated every 30 s"); soon(); });
-    source.addEventListener("beat", () => { if ("everyBeat" in document.body.dataset) soon(); });
-    source.addEventListener("error", () => {
+    if (source || document.hidden) return;
+    const mine = source = new EventSource(where);
+    mine.addEventListener("changed", refresh);
+    mine.addEventListener("full", () => { tell("wait", "updated every 30 s"); refresh(); });
+    mine.addEventListener("beat", () => { if ("everyBeat" in document.body.dataset) refresh(); });
+    mine.addEventListener("error", () => {
       tell("wait", "reconnecting");
-      if (source.readyState === EventSource.CLOSED) setTimeout(open, REOPEN_MS);
+      if (mine.readyState !== EventSource.CLOSED) return;
+      stop();
+      setTimeout(open, REOPEN_MS);
     });
   };
 
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden && timer) { clearTimeout(timer); timer = 0; soon(); }
-  });
+  // A browser opens six connections to one host: with a stream in each of six tabs the seventh would wait for ever. So a tab that
+  // nobody sees holds none, and looks now and then, for its title.
+  const follow = () => {
+    clearInterval(poll);
+    if (!document.hidden) { open(); return; }
+    stop();
+    tell("wait", "in the background");
+    poll = setInterval(refresh, HIDDEN_MS);
+  };
+
+  document.addEventListener("visibilitychange", follow);
   setInterval(ages, 10000);
-  open();
+  follow();
 })();

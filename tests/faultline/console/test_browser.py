@@ -121,6 +121,31 @@ async def test_a_lost_connection_is_shown_and_comes_back_by_itself(tmp_path: Pat
             await tab.until(IS_LIVE)
 
 
+async def test_a_tab_in_the_background_holds_no_connection_and_is_up_to_date_when_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    night = Night()
+    async with looking_at(night, tmp_path) as (tab, base):
+        await tab.go(f"{base}/")
+        await tab.until(IS_LIVE)
+        await seen(tab, False)
+        await tab.until("document.getElementById('live').textContent === 'in the background'")
+        night.open(incident(state=IncidentState.AWAITING_HUMAN))
+        await seen(tab, True)
+        await tab.until("document.querySelector('.list') !== null")
+        await tab.until(IS_LIVE)
+        assert [address.removeprefix(base) for address in tab.requests].count("/changes?") == 2
+
+
+async def seen(tab: Tab, visible: bool) -> None:
+    """What a browser does when another tab is chosen, or this one."""
+    hidden = "false" if visible else "true"
+    await tab.js(
+        f"Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
 async def test_without_javascript_everything_can_be_read_and_decided(tmp_path: Path) -> None:
     night = bad_night()
     async with looking_at(night, tmp_path) as (tab, base):
