@@ -14,8 +14,12 @@ from connectors.tickets.ticket_fields import TicketFields
 from streams.config.ticket_settings import JiraSettings, TicketSettings
 
 
-def ticket_desk(settings: TicketSettings, jira: JiraSettings, **policy: Any) -> TicketDesk | None:
+def ticket_desk(
+    settings: TicketSettings, jira: JiraSettings, *, console_url: str | None = None, **policy: Any
+) -> TicketDesk | None:
     """The connector of tickets; None where no system is configured. `policy` overrides what the desk would take.
+
+    `console_url` is where people reach the console, for a link in each ticket.
 
     Raises:
         ConfigError: the chosen system lacks what it needs.
@@ -25,7 +29,7 @@ def ticket_desk(settings: TicketSettings, jira: JiraSettings, **policy: Any) -> 
     chosen: dict[str, Any] = {
         "fields": TicketFields(settings.fields),
         "reopen_within_h": settings.reopen_within_h,
-        "console_url": settings.console_url or "",
+        "console_url": console_url or "",
         "evidence": settings.evidence,
     }
     return TicketDesk(api, **chosen | policy)

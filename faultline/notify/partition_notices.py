@@ -17,7 +17,7 @@ from aiokafka import TopicPartition
 from connectors.base import Connector
 from faultline.notify.notice_documents import DocumentIndex, incident_of, key_of, sink_of
 from faultline.notify.page_planner import PagePlanner
-from faultline.notify.planner import Planner
+from faultline.notify.planner import Links, Planner
 from faultline.notify.post_planner import PostPlanner
 from faultline.notify.sink_worker import FORGOTTEN_AFTER, MAX_FORGOTTEN, SinkWorker
 from faultline.notify.sources import PEOPLE, NoticeSources, is_an_act
@@ -53,6 +53,7 @@ class PartitionNotices:
         store: FencedStore[Thread],
         sinks: Mapping[str, Sink],
         settings: NotifierSettings,
+        console_url: str | None,
         *,
         timeline: TopicPartition,
         group: str,
@@ -65,6 +66,7 @@ class PartitionNotices:
         self._store = store
         self._sinks = sinks
         self._settings = settings
+        self._links = Links(console_url, settings.slack_url)
         self._timeline = timeline
         self._group = group
         self._lease_s = lease_s
@@ -119,7 +121,7 @@ class PartitionNotices:
 
     def _worker(self, name: str, sink: Sink) -> SinkWorker:
         index = DocumentIndex(name, self._store.documents)
-        planner = planner_of(sink.settings, self.sources, index, self._settings)
+        planner = planner_of(sink.settings, self.sources, index, self._links)
         return SinkWorker(
             sink.settings,
             planner,
@@ -181,9 +183,7 @@ class PartitionNotices:
         await self._store.commit(gone=old[:MAX_FORGOTTEN])
 
 
-def planner_of(
-    settings: SinkSettings, sources: NoticeSources, index: DocumentIndex, links: NotifierSettings
-) -> Planner:
+def planner_of(settings: SinkSettings, sources: NoticeSources, index: DocumentIndex, links: Links) -> Planner:
     """The planner of a kind of sink."""
     make: Callable[..., Planner]
     if settings.kind in PAGES:
@@ -192,7 +192,7 @@ def planner_of(
         make = PostPlanner
     else:
         make = SilencePlanner if settings.kind == "alertmanager" else AnnotationPlanner
-    return make(settings, sources, index, console_url=links.console_url, slack_url=links.slack_url)
+    return make(settings, sources, index, links)
 
 
 def _kept(entry: TimelineEntry) -> Mapping[str, str]:

@@ -54,6 +54,14 @@ class Planner(Protocol):
         """The cluster of a document that may not be stored yet; empty where it is not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where people find more: the console, and the Slack workspace of the threads. None where there is none."""
+
+    console: str | None = None
+    slack: str | None = None
+
+
 class SinkPlanner:
     """What planners share: the sink's filter, and the incidents of a document."""
 
@@ -62,15 +70,13 @@ class SinkPlanner:
         settings: SinkSettings,
         sources: NoticeSources,
         index: DocumentIndex,
-        *,
-        console_url: str | None = None,
-        slack_url: str | None = None,
+        links: Links,
     ) -> None:
         self._settings = settings
         self._sources = sources
         self._index = index
-        self._console_url = console_url
-        self._slack_url = slack_url
+        self._console_url = links.console
+        self._slack_url = links.slack
 
     def start(self, due: Sequence[str], now: datetime) -> tuple[list[Thread], datetime | None]:
         """Nothing: documents are made by their first post."""

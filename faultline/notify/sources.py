@@ -14,6 +14,7 @@ from runbooks.engine.containment import PendingRepair, pending_repairs
 from runbooks.engine.guardrails.cordoned_nodes import is_held
 from streams.model.control import Control
 from streams.model.conversation import TimelineEntry
+from streams.model.drill import is_drill
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -54,7 +55,12 @@ class NoticeSources:
         return changed
 
     def take_incident(self, incident: Incident) -> None:
-        """A revision of an incident. Older ones are ignored: a correlator may publish them again after a takeover."""
+        """A revision of an incident. Older ones are ignored: a correlator may publish them again after a takeover.
+
+        A drill's incident is told nobody: whoever plays it watches it.
+        """
+        if is_drill(incident):
+            return
         known = self.incidents.get(incident.id)
         if known is None or incident.revision >= known.revision:
             self.incidents[incident.id] = incident

@@ -112,7 +112,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster)]
         if templates:
             connectors.append(NodeWork(cluster, settings.node_work, templates))
-        desk = ticket_desk(settings.tickets, settings.jira)
+        desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)
         if desk is not None:
             stack.push_async_callback(desk.close)
             connectors.append(desk)
@@ -167,6 +167,7 @@ async def _notifier(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             settings.kafka,
             settings.notifier,
             open_sinks(settings, stack),
+            console_url=settings.console.public_url,
             lease_s=settings.responder.lease_s,
             approval_expiry_s=settings.responder.approval_expiry_s,
             pulse=pulse,

@@ -67,7 +67,7 @@ class ConsoleSettings(Section):
 
     public_url: Url | None = Field(
         None,
-        description="where people reach the console; needed for the provider's redirect and behind a proxy",
+        description="where people reach the console: for links in pages and tickets, the provider's redirect, and behind a proxy",
     )
     session_secret: SecretStr | None = Field(
         None,

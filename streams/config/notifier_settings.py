@@ -184,7 +184,6 @@ class NotifierSettings(Section):
     sinks: Mapping[SinkName, SinkSettings] = Field(
         {}, description="the sinks by name; a name is part of stored keys: a renamed sink is a new one"
     )
-    console_url: Url | None = Field(None, description="where the console is, for links; none when not set")
     slack_url: Url | None = Field(
         None,
         description="https://WORKSPACE.slack.com, for links from pages to an incident's thread; none when not set",

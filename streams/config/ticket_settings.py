@@ -182,13 +182,10 @@ class TicketSettings(Section):
         le=8760,
         description="a fault that comes back within this time reopens its ticket; 0 opens another one",
     )
-    console_url: Url | None = Field(None, description="address of the console, for a link in each ticket")
     evidence: bool = Field(True, description="attach the evidence of a hardware fault to its ticket")
     servicenow: ServiceNowSettings = ServiceNowSettings()
     github: GitHubSettings = GitHubSettings()
     gitlab: GitLabSettings = GitLabSettings()
-
-    _none_when_empty = field_validator("console_url", mode="before")(_none_when_empty)
 
     def contradictions(self) -> Iterator[Contradiction]:
         """A system that was chosen but not said where it is."""

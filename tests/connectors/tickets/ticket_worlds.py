@@ -87,10 +87,12 @@ class World:
         timeout_s: float = 3.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], datetime] = lambda: NOW,
+        console_url: str | None = None,
         **tickets: Any,
     ) -> TicketDesk:
         own, jira = self.settings(url, timeout_s)
-        desk = ticket_desk(TicketSettings.model_validate(own | tickets), jira, sleep=sleep, clock=clock)
+        chosen = TicketSettings.model_validate(own | tickets)
+        desk = ticket_desk(chosen, jira, console_url=console_url, sleep=sleep, clock=clock)
         assert desk is not None
         return desk
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from faultline.chat.thread_plan import Slot
 from faultline.notify.notice_documents import DocumentIndex
 from faultline.notify.partition_notices import planner_of
-from faultline.notify.planner import Planner
+from faultline.notify.planner import Links, Planner
 from faultline.notify.sources import NoticeSources
-from streams.config.notifier_settings import NotifierSettings, SinkSettings
+from streams.config.notifier_settings import SinkSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
@@ -22,7 +22,7 @@ from tests.connectors.chat import thread_documents
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 EXPIRY_S = 4 * 3600.0
-LINKS = NotifierSettings(console_url="https://faultline.example.test", slack_url="https://acme.slack.com")
+LINKS = Links("https://faultline.example.test", "https://acme.slack.com")
 
 
 def incident(

@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 
 from streams.model.clock import rfc3339
+from streams.model.drill import PREFIX
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import EffectRecord, EffectState, RunOutcome, Target
+from streams.model.run import EffectRecord, EffectState, Mode, RunOutcome, Target
 from streams.model.signal import Severity
 from streams.model.thread import ROOT, Post, Thread
 from tests.connectors.chat import thread_documents
@@ -75,6 +76,14 @@ def test_a_page_leads_to_the_console_and_to_the_thread_also_where_that_is_a_summ
     story.sources.take_thread(Thread("sum-1", "c1", "C2", NOW, NOW, posts=(Post(ROOT, effect),)))
     thread = ["https://acme.slack.com/archives/C2/p1770000000000100", "Thread in Slack"]
     assert json.loads(str(story.slot(page, LATE).params["links"])) == [console, thread]
+
+
+def test_a_drill_wakes_nobody_even_where_plans_in_shadow_mode_do() -> None:
+    real, drill = incident(), incident(f"{PREFIX}abc")
+    story = Story(page_shadow=True)
+    story.take(*(one for of in (real, drill) for one in (of, thread_documents.run(of, Mode.SHADOW))))
+    (page,) = story.start(LATE)
+    assert page.members == (real.id,)
 
 
 def test_nobody_is_paged_twice_for_the_same() -> None:
