@@ -166,7 +166,7 @@ def _warning(incident: Incident, run: Run, job: JobRef, now: datetime) -> Iterat
         yield Moment(record.due_at)
         yield ". "
     else:
-        yield "This happens within minutes. "
+        yield "This may happen at any moment. "
     last = _progress(incident, job)
     yield "What it did since its last checkpoint will be lost"
     if last is not None and last.step is not None:

@@ -50,7 +50,10 @@ def summary_message(summary: Summary, incidents: Sequence[Incident], own: Mappin
     counts = " · ".join(f"{len(by_state[state])} {INCIDENT_LOOK[state][1]}" for state in states)
     began = min(one.fault_at for one in incidents)
     opened = [one.opened_at for one in incidents]
-    where = summary.part.replace("/", " ") or f"opened within {took(max(opened) - min(opened))}"
+    where = (
+        summary.part.removeprefix("part/").replace("/", " ")
+        or f"opened within {took(max(opened) - min(opened))}"
+    )
     heading = f"{glyph} {len(incidents)} incidents in {summary.cluster}, {where}"
     jobs = dict.fromkeys(str(job) for one in incidents for job in one.jobs)
     nodes = dict.fromkeys(node for one in incidents for node in one.nodes)

@@ -135,7 +135,7 @@ def told(
             about(moved_s=30),
             ASKING,
             "Your job research/llm-70b will be stopped and started again on other nodes, because of GPU 3 of gpu-17 (GPU fell "
-            "off the bus). This happens within minutes. What it did since its last checkpoint will be lost; it was last seen "
+            "off the bus). This may happen at any moment. What it did since its last checkpoint will be lost; it was last seen "
             "at step 48,213, at 05:05 UTC. If you can, save a checkpoint now.",
         ),
         (
