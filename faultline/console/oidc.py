@@ -22,7 +22,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from connectors.http import http_client
-from faultline.console.sessions import MAX_GROUPS, Person
+from faultline.console.sessions import MAX_GROUPS, Person, is_same
 from streams.config.console_settings import ConsoleSettings
 from streams.model.errors import BadInput, Unreachable
 from streams.model.message import plain
@@ -78,7 +78,7 @@ class Provider:
             BadInput: the answer does not belong to the login that was begun, or proves nobody; the text is for the person.
             Unreachable: the provider does not answer.
         """
-        if not secrets.compare_digest(answer.get("state", "").encode(), str(kept["state"]).encode()):
+        if not is_same(answer.get("state", ""), str(kept["state"])):
             raise BadInput("the answer belongs to another login")
         if error := answer.get("error"):
             raise BadInput(

@@ -16,6 +16,11 @@ FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
 FIRST = ("event", "level", "timestamp", "process")
 """The first keys of a JSON line, in this order; the rest follows by name."""
 
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    # Never the values of local variables, which both formatters would show by default: there are secrets among them.
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
 
 def configure(
     process: str, *, level: str = "info", form: Literal["auto", "json", "line"] = "auto"
@@ -35,11 +40,13 @@ def configure(
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     )
     final: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if as_json:
-        final += [structlog.processors.dict_tracebacks, _in_order]
+        final += [_TRACEBACKS, _in_order]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer])

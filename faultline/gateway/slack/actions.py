@@ -104,6 +104,13 @@ class Delivery:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
+def team_in(payload: Mapping[str, Any]) -> str:
+    """The workspace that a request is about; empty where it names none."""
+    team = payload.get("team")
+    found = team.get("id") if isinstance(team, Mapping) else payload.get("team_id")
+    return found if isinstance(found, str) else ""
+
+
 def person_in(payload: Mapping[str, Any]) -> Person:
     """Who pressed, of this workspace.
 

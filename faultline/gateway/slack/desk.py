@@ -27,6 +27,7 @@ from faultline.gateway.slack.actions import (
     Show,
     ShowHome,
     ThreadReply,
+    team_in,
 )
 from faultline.gateway.slack.buttons import Subject
 from faultline.gateway.slack.dialogs import shown
@@ -100,6 +101,10 @@ class Desk:
             return None
         if len(self._tasks) >= MAX_AT_ONCE:
             raise Temporary("too many requests of Slack at once")
+        if (team := team_in(delivery.payload)) and not await self._api.is_own_team(team):
+            # Signed with our secret, but by an installation that this one knows nothing of: its user ids are not ours.
+            log.warning("a delivery of Slack is about another workspace", kind=delivery.kind, team=team[:40])
+            return None
         try:
             action = action_of(delivery, self._parts.view, self._parts.cluster, self._parts.clock())
         except BadInput as error:

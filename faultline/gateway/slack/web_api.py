@@ -41,7 +41,7 @@ class WebApi:
         self._plain = http_client(settings.base_url, timeout_s=settings.timeout_s)
         self._own_site = urlsplit(settings.base_url)[:2]
         self._gate = asyncio.Semaphore(MAX_REQUESTS)
-        self._own_bot: str | None = None
+        self._identity: Mapping[str, Any] | None = None
         self._limits = Limits(calls_per_minute=settings.calls_per_minute)
 
     async def close(self) -> None:
@@ -137,10 +137,18 @@ class WebApi:
             and parts.port in (None, 443)
         )
 
+    async def is_own_team(self, team: str) -> bool:
+        """Whether a delivery is about the workspace that our token is for. Raises Temporary while that is not known."""
+        return team == (await self._own()).get("team_id")
+
     async def _bot_id(self) -> str:
-        if self._own_bot is None:
-            self._own_bot = str((await self._read("auth.test", {})).get("bot_id", ""))
-        return self._own_bot
+        return str((await self._own()).get("bot_id", ""))
+
+    async def _own(self) -> Mapping[str, Any]:
+        """Who we are: read once, because a token never changes it."""
+        if self._identity is None:
+            self._identity = await self._read("auth.test", {})
+        return self._identity
 
     async def _read(self, method: str, params: Mapping[str, str]) -> dict[str, Any]:
         async with self._gate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from typing import Literal
 
 import pytest
 import structlog
@@ -103,3 +104,26 @@ def test_every_line_begins_with_event_level_time_and_process_whoever_says_it(
     assert [list(line)[:4] for line in lines] == [["event", "level", "timestamp", "process"]] * 2
     assert [line["timestamp"][-1] for line in lines] == ["Z", "Z"]
     assert list(lines[0])[4:] == sorted(list(lines[0])[4:])
+
+
+@pytest.mark.parametrize("form", ["json", "line"])
+def test_a_traceback_holds_no_values_of_local_variables(
+    form: Literal["json", "line"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = logging.getLogger().handlers[:]
+    try:
+        configure("gateway", form=form)
+        try:
+            _fails_beside("".join(["hunter", "2"]))
+        except LookupError:
+            structlog.get_logger("x").exception("it failed")
+            logging.getLogger("aiohttp.server").exception("it failed there, too")
+    finally:
+        logging.getLogger().handlers[:] = before
+    said = capsys.readouterr().err
+    assert said.count("LookupError") >= 2
+    assert "hunter2" not in said
+
+
+def _fails_beside(token: str) -> None:
+    raise LookupError(f"{len(token)} characters")

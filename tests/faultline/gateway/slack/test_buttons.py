@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from sandbox.fake_services import slack_people
 from sandbox.fake_services.server import InjectedFault
 from streams.model.clock import utc_now
 from streams.model.conversation import Verb
@@ -237,6 +238,20 @@ async def test_somebody_of_another_workspace_decides_nothing() -> None:
         (told,) = await world.answered(guest)
         assert told.startswith("Only members of this workspace")
         assert world.responder.commands == []
+
+
+async def test_an_installation_in_another_workspace_decides_nothing_whatever_it_signs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with workspace() as world:
+        monkeypatch.setattr(slack_people, "TEAM", "T9OTHER")
+        stranger = world.slack.person("mallory", team="T9OTHER")
+        await world.slack.press(stranger, "faultline.stop", world.value())
+        await world.slack.type(stranger, f"stop {world.incident.id}")
+        monkeypatch.undo()
+        await world.slack.press(world.ada, "faultline.ack", world.value())
+        await world.answered(world.ada)
+        assert [one.verb for one in world.responder.commands] == [Verb.ACK]
 
 
 @pytest.mark.parametrize("lag_s", [0.0, -3600.0, 3600.0])
