@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import aiohttp
+
+from connectors.kubernetes.client import path_of
 from runbooks.engine.containment import CONTAINED
-from sandbox.demo import stories
+from sandbox.demo import people, stories
+from sandbox.demo.people import Press
 from sandbox.demo.shippers import RunningPod
 from sandbox.demo.spectator import DemoMoment, Seen
 from sandbox.demo.stack import Stack
 from sandbox.demo.world import JOBS, World
+from sandbox.fake_services.slack import Posting
 from streams.model.clock import utc_now
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import RunState, StepState
@@ -24,12 +29,14 @@ PROGRAMME: tuple[tuple[Build, str], ...] = (
     (stories.gpu_off_the_bus, LANGUAGE),
     (stories.silent_node, SPEECH),
     (stories.pfc_storm, RESEARCH),
+    (stories.host_memory, LANGUAGE),
 )
 """The application fault comes first: soon after a hardware fault of the same job it would be taken for its consequence."""
 STORY_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 60.0
 SETTLE_TIMEOUT_S = 120.0
 MOVE_TIMEOUT_S = 60.0
-"""How long each part may take on a busy machine. On an idle one all of them together take half a minute."""
+"""How long each part may take on a busy machine. On an idle one all of them together take less than a minute."""
 RESTART_S = 4.0
 """Until the launcher has restarted a crashed program."""
 
@@ -44,6 +51,13 @@ class StoryReport:
     pods_after: dict[str, frozenset[str]] = field(default_factory=dict)
     moving_at: datetime | None = None
     """When the job made its next step; None when it did not in time."""
+    presses: tuple[Press, ...] = ()
+    question: str | None = None
+    """The timestamp of the message with the question."""
+    cordoned_early: bool = False
+    """Whether the node was cordoned before anybody had approved."""
+    on_console: bool = False
+    """Whether the incident's page names who approved."""
 
 
 class Director:
@@ -85,6 +99,8 @@ class Director:
         report = StoryReport(scene, begin, world.pod_uids())
         performing = asyncio.create_task(world.perform(scene, begin))
         try:
+            if scene.asks:
+                report = await self._answered(report)
             over = await self._until(lambda: self._over(report), STORY_TIMEOUT_S)
             await performing
         finally:
@@ -98,6 +114,49 @@ class Director:
             DemoMoment(utc_now(), "job", f"{job} runs again, {seconds:.1f} s after the first log line")
         )
         return replace(report, moving_at=moving)
+
+    async def _answered(self, report: StoryReport) -> StoryReport:
+        """Wait for the question in the thread, and let both people press: first the one who may not."""
+        scene = report.scene
+        if not await self._until(lambda: self._question(scene) is not None, STORY_TIMEOUT_S):
+            return report
+        question = self._question(scene)
+        assert question is not None
+        where = f"{self._stack.console}incidents/{people.incident_asked(question)}"
+        self._show(DemoMoment(utc_now(), "person", f"the question, in the thread and at {where}"))
+        refused = await self._press(people.BYSTANDER, question)
+        about = await self._stack.api.get(path_of("v1", "nodes", name=str(scene.node)))
+        early = bool(about["spec"].get("unschedulable"))
+        taken = await self._press(people.APPROVER, question)
+        async with aiohttp.ClientSession() as http, http.get(where) as answer:
+            # The gateway has read the answer from the timeline that the page shows.
+            shown = answer.status == 200 and people.APPROVER in await answer.text()
+        return replace(
+            report, presses=(refused, taken), question=question.ts, cordoned_early=early, on_console=shown
+        )
+
+    async def _press(self, name: str, question: Posting) -> Press:
+        """Press *Approve*, and read what Slack shows to that person alone."""
+        slack = self._stack.slack
+        who, value = slack.person(name), people.approve_value(question)
+        known = len(people.answers_to(slack, who))
+        press = Press(f"{who.name} ({who.id})")
+        self._show(DemoMoment(utc_now(), "person", f"{press.who} presses [Approve] below the question"))
+        await slack.press(who, people.APPROVE, value or "")
+        if not await self._until(lambda: len(people.answers_to(slack, who)) > known, ANSWER_TIMEOUT_S):
+            return press
+        press = replace(press, answer=people.answers_to(slack, who)[-1])
+        self._show(DemoMoment(utc_now(), "person", f"{press.who} alone is told: {press.answer}"))
+        return press
+
+    def _question(self, scene: stories.Scene) -> Posting | None:
+        """The message that asks to approve the plan of the story's incident, once the gateway listens to presses."""
+        slack = self._stack.slack
+        if not any(not socket.closed for socket in slack.sockets):
+            return None
+        mine = {one.id for one in self._seen.of_family(scene.family)}
+        replies = (reply for root in slack.roots() for reply in slack.thread(root.ts))
+        return next((one for one in replies if people.incident_asked(one) in mine), None)
 
     def _over(self, report: StoryReport) -> bool:
         """Whether the job runs again; for the application fault, whether its owner has been notified."""

@@ -6,8 +6,10 @@ import asyncio
 import signal
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from faultline.runtime.processes import PROCESSES
 from sandbox.demo import recording, stack, verdict
 from sandbox.demo.director import Director
 from sandbox.demo.screens import Screen
@@ -21,8 +23,17 @@ class Interrupted(FaultlineError):
     """The operator pressed Ctrl-C."""
 
 
-async def perform(screen: Screen, capture: Path) -> verdict.DemoVerdict:
-    """Play everything. In any case no process and no file but the capture is left behind.
+@dataclass(slots=True)
+class _Curtain:
+    """Whether everything keeps running after the last story, until somebody has seen enough."""
+
+    stays: bool
+    played: bool = False
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def perform(screen: Screen, capture: Path, *, stay: bool = False) -> verdict.DemoVerdict:
+    """Play everything; with `stay` keep it running until Ctrl-C. No process and no file but the capture is left behind.
 
     Raises:
         FaultlineError: when the stack does not start or one of its processes exits.
@@ -31,11 +42,19 @@ async def perform(screen: Screen, capture: Path) -> verdict.DemoVerdict:
     task = asyncio.current_task()
     assert task is not None
     asked: list[int] = []
+    curtain = _Curtain(stay)
+
+    def end() -> None:
+        if curtain.played:
+            curtain.enough.set()
+        else:
+            task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _once(asked, number, task.cancel))
+        asyncio.get_running_loop().add_signal_handler(number, _once(asked, number, end))
     with tempfile.TemporaryDirectory(prefix="faultline-demo-") as folder:
         try:
-            return await _perform(screen, capture, Path(folder))
+            return await _perform(screen, capture, Path(folder), curtain)
         except asyncio.CancelledError:
             if not asked:
                 raise
@@ -53,12 +72,12 @@ def _once(asked: list[int], number: int, act: Callable[[], object]) -> Callable[
     return handle
 
 
-async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.DemoVerdict:
-    screen.note("starting a broker, a cluster of 16 nodes, Slack, Jira and five processes …")
+async def _perform(screen: Screen, capture: Path, folder: Path, curtain: _Curtain) -> verdict.DemoVerdict:
+    screen.note(f"starting a broker, a cluster of 16 nodes, Slack, Jira and {len(PROCESSES)} processes …")
     async with stack.running(folder) as running, World(running.api, running.kafka) as world:
         spectator = Spectator(running.kafka, running.slack, screen.show)
         around = [asyncio.create_task(spectator.run()), asyncio.create_task(world.run())]
-        playing = asyncio.create_task(_play(screen, capture, running, world, spectator))
+        playing = asyncio.create_task(_play(screen, capture, running, world, spectator, curtain))
         try:
             await asyncio.wait({*around, playing}, return_when=asyncio.FIRST_COMPLETED)
             for follower in around:
@@ -73,11 +92,23 @@ async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.DemoV
 
 
 async def _play(
-    screen: Screen, capture: Path, running: stack.Stack, world: World, spectator: Spectator
+    screen: Screen,
+    capture: Path,
+    running: stack.Stack,
+    world: World,
+    spectator: Spectator,
+    curtain: _Curtain,
 ) -> verdict.DemoVerdict:
+    screen.link(running.console)
     screen.note("three training jobs run on 12 nodes; now the faults")
     reports = await Director(running, world, spectator.seen, screen.show).play()
     await world.look()
     found = verdict.judge(running, world, spectator.seen, reports, utc_now())
     await recording.record(running.kafka, running.settings_file, capture)
+    if curtain.stays:
+        curtain.played = True
+        bad = sum(not check.good for check in found.checks)
+        screen.note(f"{bad or 'no'} check of {len(found.checks)} failed; all of it runs on until Ctrl-C")
+        screen.link(running.console)
+        await curtain.enough.wait()
     return found

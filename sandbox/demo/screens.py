@@ -28,6 +28,7 @@ _COLOURS: dict[Channel, str] = {
     "incident": "bold red",
     "step": "cyan",
     "thread": "green",
+    "person": "bold blue",
     "job": "bold green",
 }
 _WIDEST = 400
@@ -38,6 +39,9 @@ class Screen(Protocol):
 
     def note(self, text: str) -> None:
         """A note about the demo itself, e.g. what it waits for."""
+
+    def link(self, address: str) -> None:
+        """Where the console is."""
 
     def show(self, moment: DemoMoment) -> None:
         """One thing that happened."""
@@ -50,11 +54,18 @@ class Screen(Protocol):
 
 
 class JsonScreen:
-    """One JSON object a line on stdout, told apart by `record`: `note`, `moment`, `story`, `check` and last `summary`."""
+    """One JSON object a line on stdout, told apart by `record`.
+
+    They are `note`, `console`, `moment`, `story`, `check` and last `summary`.
+    """
 
     def note(self, text: str) -> None:
         """A `note`."""
         json_line({"record": "note", "text": text})
+
+    def link(self, address: str) -> None:
+        """A `console`."""
+        json_line({"record": "console", "url": address})
 
     def show(self, moment: DemoMoment) -> None:
         """A `moment`."""
@@ -79,6 +90,9 @@ class JsonScreen:
                     "tickets": [issue.key for issue in result.tickets],
                     "threads": [root.ts for root in result.threads],
                     "recovered_s": result.recovered_s,
+                    "presses": [
+                        {"who": press.who, "answer": press.answer} for press in result.report.presses
+                    ],
                 }
             )
         for check in verdict.checks:
@@ -105,6 +119,10 @@ class LineScreen:
         """The text alone."""
         self._console.print(Text(text), soft_wrap=True)
 
+    def link(self, address: str) -> None:
+        """A line to click."""
+        self._console.print(console_line(address), soft_wrap=True)
+
     def show(self, moment: DemoMoment) -> None:
         """Seconds since the first moment, what it is about, and the text."""
         self._began = self._began or moment.at
@@ -127,6 +145,7 @@ class LiveScreen:
         self._console = console
         height = max(8, console.height - 6)
         self._story = Text("starting …", style="bold magenta")
+        self._link: Text | None = None
         self._began: datetime | None = None
         self._panels: dict[str, deque[Text]] = {
             "signals": deque(maxlen=height // 2),
@@ -150,6 +169,11 @@ class LiveScreen:
         self._story = Text(text, style="bold magenta")
         self._refresh()
 
+    def link(self, address: str) -> None:
+        """At the edge of the line of the story, as long as the panels are there."""
+        self._link = console_line(address)
+        self._refresh()
+
     def show(self, moment: DemoMoment) -> None:
         """In the panel it belongs to."""
         self._began = self._began or moment.at
@@ -157,7 +181,7 @@ class LiveScreen:
             self._story = Text(moment.text, style="bold magenta")
         else:
             panel = {"signal": "signals", "incident": "incidents", "job": "incidents", "step": "steps"}
-            line = line_of(moment, self._began, named=moment.channel == "job")
+            line = line_of(moment, self._began, named=moment.channel in ("job", "person"))
             self._panels[panel.get(moment.channel, "thread")].append(line)
         self._refresh()
 
@@ -170,7 +194,7 @@ class LiveScreen:
         self._console.print(conclusion(verdict), soft_wrap=True)
 
     def _refresh(self) -> None:
-        self._layout["story"].update(Panel(self._story, title="faultline demo"))
+        self._layout["story"].update(Panel(self._story, title="faultline demo", subtitle=self._link))
         for name, lines in self._panels.items():
             shown = Text("\n").join(lines)
             shown.no_wrap, shown.overflow = True, "ellipsis"
@@ -183,6 +207,11 @@ def screen_for(output: str) -> Screen:
         return JsonScreen()
     console = Console()
     return LiveScreen(console) if console.is_terminal else LineScreen(console)
+
+
+def console_line(address: str) -> Text:
+    """Where the console is, as a terminal shows a link."""
+    return Text("console: ").append(address, style=f"bold link {address}")
 
 
 def line_of(moment: DemoMoment, began: datetime, *, named: bool = True) -> Text:
@@ -205,6 +234,10 @@ def conclusion(verdict: DemoVerdict) -> Group:
         stories.append(
             f"   cordoned {_cordoned(result, verdict)} · ticket {tickets or 'none'} · {_recovery(result)}\n"
         )
+        for press in result.report.presses:
+            stories.append(
+                f"   {press.who} pressed [Approve] in the thread: {printable(press.answer, _WIDEST)}\n"
+            )
     where = Table(box=None, pad_edge=False, header_style="bold")
     where.add_column("job")
     where.add_column("runs on")

@@ -15,6 +15,7 @@ from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from sandbox.demo import people
 from sandbox.fake_services.slack import SlackStandin
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
@@ -27,7 +28,7 @@ from streams.model.kinds import SignalKind
 from streams.model.run import Run, StepState
 from streams.model.signal import Signal, SignalBatch
 
-Channel = Literal["story", "signal", "incident", "step", "thread", "job"]
+Channel = Literal["story", "signal", "incident", "step", "thread", "person", "job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Spectator:
         self._show = show
         self._steps: dict[tuple[str, str], StepState] = {}
         self._posted: dict[str, tuple[str, int]] = {}
+        self._asking: set[str] = set()
         self._seen_on: Counter[tuple[str, str]] = Counter()
         self._dead: set[tuple[str, int, int]] = set()
 
@@ -151,8 +153,13 @@ class Spectator:
                 mark = "#" if posting is root else "  └"
                 first = posting.ts not in self._posted
                 self._posted[posting.ts] = now
-                if first or posting is root:
-                    yield DemoMoment(utc_now(), "thread", f"{mark} {' '.join(posting.text.split())}")
+                asks = people.approve_value(posting) is not None
+                decided = not asks and posting.ts in self._asking
+                (self._asking.add if asks else self._asking.discard)(posting.ts)
+                if first or decided or posting is root:
+                    text = f"{mark} {' '.join(posting.text.split())}"
+                    changed = " (the question has changed, its buttons are gone)" if decided else ""
+                    yield DemoMoment(utc_now(), "thread", f"{text}{changed}")
 
 
 def words(signal: Signal) -> str:

@@ -22,14 +22,14 @@ import yaml
 
 from connectors.kubernetes.client import Cluster, path_of
 from faultline.runtime.processes import PROCESSES
-from sandbox.demo import cluster_layout
+from sandbox.demo import cluster_layout, people
 from sandbox.emulated import broker as embedded_broker
 from sandbox.emulated import cluster as embedded_cluster
 from sandbox.emulated.broker import Broker
 from sandbox.emulated.child_processes import Child, ChildFailed
 from sandbox.emulated.cluster import EmulatedCluster
 from sandbox.fake_services.jira import JiraStandin
-from sandbox.fake_services.slack import SlackStandin
+from sandbox.fake_services.slack_people import SlackPeople
 from streams.config.connector_settings import KubernetesSettings
 from streams.config.settings import KafkaSettings
 
@@ -41,15 +41,19 @@ CHANNEL = "C0INCIDENTS"
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """What runs. `api` is a client of the API server for reading back; `settings_file` is what the processes were given."""
+    """What runs. `api` is a client of the API server for reading back; `settings_file` is what the processes were given.
+
+    `console` is the address of the console.
+    """
 
     broker: Broker
     emulated: EmulatedCluster
     api: Cluster
-    slack: SlackStandin
+    slack: SlackPeople
     jira: JiraStandin
     processes: dict[str, Child]
     settings_file: Path
+    console: str
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -71,7 +75,8 @@ async def running(folder: Path) -> AsyncIterator[Stack]:
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(embedded_broker.running(log=folder / "broker.log"))
         emulated = await stack.enter_async_context(embedded_cluster.running(folder))
-        slack = await stack.enter_async_context(SlackStandin(channels=(CHANNEL,)))
+        slack = await stack.enter_async_context(SlackPeople(channels=(CHANNEL,)))
+        people.move_in(slack)
         jira = await stack.enter_async_context(JiraStandin())
         api = await stack.enter_async_context(
             await Cluster.connect(KubernetesSettings(kubeconfig=emulated.kubeconfig))
@@ -79,17 +84,18 @@ async def running(folder: Path) -> AsyncIterator[Stack]:
         await populate(api)
         (folder / "topology.yaml").write_text(cluster_layout.topology())
         settings_file = folder / "faultline.yaml"
-        settings = settings_for(broker.settings, emulated, folder / "topology.yaml", slack, jira)
+        *ports, pages = _free_ports(len(PROCESSES) + 1)
+        settings = settings_for(broker.settings, emulated, folder / "topology.yaml", slack, jira, pages)
         settings_file.write_text(yaml.safe_dump(settings, sort_keys=False))
         processes: dict[str, Child] = {}
         stack.push_async_callback(_stop_all, processes)
-        ports = _free_ports(len(PROCESSES))
         for name, port in zip(PROCESSES, ports, strict=True):
             processes[name] = await _start(name, port, settings_file, folder)
         await asyncio.gather(
             *(_ready(processes[name], port) for name, port in zip(PROCESSES, ports, strict=True))
         )
-        yield Stack(broker, emulated, api, slack, jira, processes, settings_file)
+        console = f"http://127.0.0.1:{pages}/"
+        yield Stack(broker, emulated, api, slack, jira, processes, settings_file, console)
 
 
 async def populate(api: Cluster) -> None:
@@ -115,7 +121,12 @@ async def _until_running(api: Cluster, namespace: str) -> None:
 
 
 def settings_for(
-    kafka: KafkaSettings, emulated: EmulatedCluster, topology: Path, slack: SlackStandin, jira: JiraStandin
+    kafka: KafkaSettings,
+    emulated: EmulatedCluster,
+    topology: Path,
+    slack: SlackPeople,
+    jira: JiraStandin,
+    pages: int,
 ) -> dict[str, Any]:
     """The settings file. Waits are shorter than an installation's: the demo's jobs time out after two seconds."""
     return {
@@ -127,17 +138,20 @@ def settings_for(
         "responder": {
             "mode": "auto",
             "lease_s": 6.0,
-            "blast_radius": {"max_nodes": 3, "max_share": 0.2, "max_per_window": 20},
+            "approvers": [f"slack:{people.ON_CALL}"],
+            "blast_radius": {"max_nodes": 4, "max_share": 0.25, "max_per_window": 20},
         },
         "kubernetes": {"kubeconfig": str(emulated.kubeconfig)},
         "slack": {
             "base_url": slack.base_url,
             "token": slack.token,
+            "app_token": slack.app_token,
             "channel": CHANNEL,
             "debounce_s": 0.5,
             "posts_per_s": 4.0,
             "calls_per_minute": 300.0,
         },
+        "gateway": {"port": pages},
         "jira": {"base_url": jira.url, "user": jira.user, "token": jira.token, "project": jira.project},
     }
 

@@ -1,4 +1,4 @@
-"""The demo's four faults, each with all it leaves in logs, counters and events, and what must be true at its end.
+"""The demo's five faults, each with all it leaves in logs, counters and events, and what must be true at its end.
 
 A scene is pure: pods and their nodes go in, records with their delays come out. Each has more noise than signal on purpose:
 symptoms on healthy nodes, messages shipped twice, stale values, and lines that only look like faults.
@@ -36,7 +36,7 @@ class Scene:
     """One story on given pods and nodes.
 
     `node` is the faulty one, None for the application's fault; `job` the job that stalls; `unharmed` are jobs that have
-    symptoms and must not be touched. The node breaks with the first line.
+    symptoms and must not be touched. `asks` is whether its runbook asks a person first. The node breaks with the first line.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Scene:
     node: str | None
     cues: tuple[Cue, ...]
     unharmed: tuple[str, ...] = ()
+    asks: bool = False
 
 
 def gpu_off_the_bus(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
@@ -153,6 +154,31 @@ def application_fault(pods: Sequence[RunningPod], job: str, begin: datetime) -> 
         cues.append(_pod_log(pod, words, begin, 0.1 * place + 0.5))
     title = f"{job} reads an illegal address on all of its nodes"
     return Scene("application", title, "application", job, None, tuple(cues))
+
+
+def host_memory(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
+    """A memory module of a host fails and takes a rank along; nothing is done before a person has approved it."""
+    mine = _of(pods, job)
+    faulty = mine[1]
+    node = faulty.node
+    cues = [
+        *_kernel(
+            node,
+            begin,
+            (0.0, "mce: [Hardware Error]: Machine check events logged"),
+            (0.0, "mce: [Hardware Error]: CPU 17: Machine Check: 0 Bank 7: bd80000000100134"),
+            (0.0, "mce: Uncorrected hardware memory error in user-access at 10af3e5440"),
+            (
+                0.1,
+                "Memory failure: 0x10af3e5: Sending SIGBUS to python3:41207 due to hardware memory corruption",
+            ),
+        ),
+        *_timeouts(mine, begin, seq=52_907, op="ALLREDUCE", silent={faulty.rank + 2}),
+    ]
+    for pod in (mine[0], mine[2]):
+        cues += _kernel(pod.node, begin, (0.4, driver_logs.PEERMEM_TEARDOWN), (0.8, HARMLESS))
+    title = f"a memory module of {node} fails under {job}; its runbook asks a person"
+    return Scene("memory", title, "host_fault", job, node, tuple(cues), asks=True)
 
 
 def background(begin: datetime) -> list[Record]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from connectors.kubernetes.annotations import INCIDENT, annotations_of
+from sandbox.demo import people
 from sandbox.demo.director import StoryReport, incident_of
 from sandbox.demo.spectator import Seen
 from sandbox.demo.stack import Stack
@@ -71,7 +72,7 @@ def judge(
     }
     checks = [*_of_cluster(stack, world, seen, results, cordoned)]
     for result in results:
-        checks += _of_story(seen, result, cordoned)
+        checks += _of_story(stack, seen, result, cordoned)
     placements = {job: tuple(sorted(world.placed(job).values())) for job in JOBS}
     seconds = (now - reports[0].began_at).total_seconds() if reports else 0.0
     return DemoVerdict(results, tuple(checks), cordoned, placements, seconds)
@@ -123,7 +124,7 @@ def _of_cluster(
     yield Check(dead == DEAD_LETTERS, f"{dead} unreadable record(s) in dead-letters")
 
 
-def _of_story(seen: Seen, result: StoryResult, cordoned: dict[str, str]) -> Iterator[Check]:
+def _of_story(stack: Stack, seen: Seen, result: StoryResult, cordoned: dict[str, str]) -> Iterator[Check]:
     report, scene, incident = result.report, result.report.scene, result.incident
     name = scene.name
     if incident is None:
@@ -156,9 +157,30 @@ def _of_story(seen: Seen, result: StoryResult, cordoned: dict[str, str]) -> Iter
         "does not run again" if after_s is None else f"runs again {after_s:.1f} s after the first log line"
     )
     yield Check(after_s is not None, f"{scene.job} {again}", name)
+    if scene.asks:
+        yield from _of_question(stack, result)
     for job in scene.unharmed:
         same = report.pods_after.get(job) == report.pods_before[job]
         yield Check(same, f"{job}, a victim, was not touched", name)
+
+
+def _of_question(stack: Stack, result: StoryResult) -> Iterator[Check]:
+    """Of two people who pressed, the one who may has decided, and nothing was done before."""
+    report, name = result.report, result.report.scene.name
+    if not report.presses:
+        yield Check(False, "nobody was asked in the thread", name)
+        return
+    yield Check(not report.cordoned_early, f"{report.scene.node} was not cordoned before the approval", name)
+    for press, end in zip(report.presses, ("refused", "accepted"), strict=True):
+        good = press.answer.startswith(f"{end}: ")
+        yield Check(good, f"{press.who} is {end}{'' if good else f', but was told: {press.answer}'}", name)
+    replies = [reply for root in result.threads for reply in stack.slack.thread(root.ts)]
+    now = next((reply for reply in replies if reply.ts == report.question), None)
+    text = now.text if now is not None else "it is not in the incident's thread"
+    decided = now is not None and people.approve_value(now) is None and report.presses[-1].who in now.text
+    yield Check(decided, f"the question has changed: {text}", name)
+    shows = "names" if report.on_console else "does not name"
+    yield Check(report.on_console, f"the console {shows} who approved", name)
 
 
 def _list(names: Iterable[str]) -> str:

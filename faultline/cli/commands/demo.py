@@ -1,4 +1,4 @@
-"""`faultline demo`: four incidents from log line to resumed job, on a machine with nothing but Python."""
+"""`faultline demo`: five incidents from log line to resumed job, on a machine with nothing but Python."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ from faultline.cli.output import output_option
     show_default=True,
     help="Directory for a capture of all pipeline input.",
 )
-def command(output: str, capture: Path) -> int:
-    """Inject four faults into a cluster of 16 nodes x 8 GPUs with three training jobs, and check how each is handled.
+@click.option(
+    "--stay",
+    is_flag=True,
+    help="Keep everything running after the last fault, until Ctrl-C, to look around in the console.",
+)
+def command(output: str, capture: Path, stay: bool) -> int:
+    """Inject five faults into a cluster of 16 nodes x 8 GPUs with three training jobs, and check how each is handled.
 
+    The last one waits until a person has approved it in the Slack thread. The console is at the address that is printed.
     Everything runs on this machine's loopback and is removed at the end, except for the capture. Exit code 1 when a check
     fails.
     """
@@ -35,7 +41,7 @@ def command(output: str, capture: Path) -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     screen = screen_for(output)
     try:
-        found = asyncio.run(perform(screen, capture))
+        found = asyncio.run(perform(screen, capture, stay=stay))
     except Interrupted as end:
         screen.close()
         screen.note(str(end))
@@ -47,6 +53,8 @@ def command(output: str, capture: Path) -> int:
     screen.conclude(found)
     first = next((r.incident.id for r in found.results if r.incident), None)
     again = f"{_as_called()} --config {capture / SETTINGS}"
+    if not stay:
+        screen.note(f"look around in the console while all of it runs:  {_as_called()} demo --stay")
     screen.note(f"replay it:   {again} replay {capture}")
     screen.note(f"explain it:  {again} explain {first} --capture {capture}")
     return 0 if found.good else 1

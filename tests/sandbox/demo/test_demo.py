@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import orjson
 import pytest
@@ -25,10 +26,20 @@ from tests.testbed.waiting import until
 pytestmark = pytest.mark.embedded
 
 
-def start(folder: Path, *, capture: Path) -> subprocess.Popen[bytes]:
+def start(folder: Path, *more: str, capture: Path) -> subprocess.Popen[bytes]:
     """The demo as a child, with a folder of its own to work in and for everything temporary."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("FAULTLINE_")}
-    command = [sys.executable, "-m", "faultline", "demo", "--output", "json", "--capture", str(capture)]
+    command = [
+        sys.executable,
+        "-m",
+        "faultline",
+        "demo",
+        "--output",
+        "json",
+        "--capture",
+        str(capture),
+        *more,
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=env | {"TMPDIR": str(folder)})
 
 
@@ -72,13 +83,35 @@ def test_every_story_has_one_ticket_one_thread_and_its_time(
     played: tuple[int, list[dict[str, Any]], Path, Path],
 ) -> None:
     stories = {line["story"]: line for line in played[1] if line["record"] == "story"}
-    assert stories.keys() == {"gpu", "silent", "pfc", "application"}
+    assert stories.keys() == {"gpu", "silent", "pfc", "application", "memory"}
     for story in stories.values():
         assert len(story["tickets"]) == len(story["threads"]) == 1
         assert 0 < story["recovered_s"] < STORY_TIMEOUT_S
     (summary,) = [line for line in played[1] if line["record"] == "summary"]
     assert sum(story["recovered_s"] for story in stories.values()) < summary["seconds"]
-    assert set(summary["cordoned"]) == {stories[name]["node"] for name in ("gpu", "silent", "pfc")}
+    assert set(summary["cordoned"]) == {stories[name]["node"] for name in ("gpu", "silent", "pfc", "memory")}
+
+
+def test_a_person_of_the_group_approves_from_the_thread_and_nobody_else(
+    played: tuple[int, list[dict[str, Any]], Path, Path],
+) -> None:
+    told = played[1]
+    (story,) = [line for line in told if line["record"] == "story" and line["presses"]]
+    assert story["story"] == "memory"
+    assert [press["answer"].partition(":")[0] for press in story["presses"]] == ["refused", "accepted"]
+    moments = [line for line in told if line["record"] == "moment"]
+    after = moments[next(n for n, one in enumerate(moments) if "presses [Approve]" in one["text"]) :]
+    assert any(
+        one["channel"] == "step" and f"cordon_node Node {story['node']}" in one["text"] for one in after
+    )
+    assert any(one["channel"] == "thread" and "the question has changed" in one["text"] for one in after)
+
+
+def test_the_console_is_named_before_the_first_fault(
+    played: tuple[int, list[dict[str, Any]], Path, Path],
+) -> None:
+    records = [line["record"] for line in played[1]]
+    assert records.index("console") < records.index("moment")
 
 
 def test_nothing_but_the_capture_is_left(played: tuple[int, list[dict[str, Any]], Path, Path]) -> None:
@@ -127,6 +160,30 @@ def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, numbe
     out, _ = child.communicate(timeout=120)
     assert child.returncode == 130
     assert lines(out)[-1]["text"] == "interrupted; all processes are stopped"
+    assert left_behind(folder) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_told_to_stay_it_serves_the_console_until_it_is_interrupted(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(dir=tmp_path))
+    child = start(folder, "--stay", capture=tmp_path / "capture")
+    assert child.stdout is not None
+    links: list[str] = []
+
+    def stays() -> bool:
+        assert child.stdout is not None
+        line = orjson.loads(child.stdout.readline())
+        links.extend([line["url"]] if line["record"] == "console" else [])
+        return len(links) == 2
+
+    until(stays, "the end of the last story", timeout_s=400)
+    with urlopen(links[-1], timeout=30) as page:
+        assert "text/html" in page.headers["Content-Type"]
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=120)
+    assert child.returncode == 0
+    assert [line["good"] for line in lines(out) if line["record"] == "summary"] == [True]
     assert left_behind(folder) == []
     assert list(folder.iterdir()) == []
 

@@ -40,13 +40,26 @@ def test_the_panels_show_each_moment_where_it_belongs() -> None:
     assert "\x1b[31m" not in shown
 
 
+def test_the_way_to_the_console_stays_beside_the_panels() -> None:
+    console, out = terminal()
+    screen = LiveScreen(console)
+    screen.link("http://127.0.0.1:12345/")
+    screen.show(DemoMoment(AT, "story", "1. something breaks"))
+    screen.show(DemoMoment(AT, "person", "Ada Byron (U1) presses [Approve]"))
+    screen.close()
+    last = out.getvalue().rpartition("faultline demo")[2]
+    for text in ("http://127.0.0.1:12345/", "1. something breaks", "person", "presses [Approve]"):
+        assert text in last
+
+
 def test_programs_get_an_object_a_line_and_last_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     screen = JsonScreen()
+    screen.link("http://127.0.0.1:12345/")
     screen.show(HOSTILE)
     screen.conclude(
         DemoVerdict((), (Check(False, "not so"),), {"gpu-01": "inc-1"}, {"team/job": ("gpu-02",)})
     )
     lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["record"] for line in lines] == ["moment", "check", "summary"]
+    assert [line["record"] for line in lines] == ["console", "moment", "check", "summary"]
     assert lines[-1]["good"] is False
     assert lines[-1]["cordoned"] == {"gpu-01": "inc-1"}

@@ -94,6 +94,16 @@ def test_a_fault_of_the_program_shows_on_every_node_of_its_job() -> None:
     assert Counter(s.kind for s in signals).keys() <= {"gpu.xid", "job.failed", "nccl.error"}
 
 
+def test_a_host_whose_memory_fails_says_so_itself_and_its_runbook_asks() -> None:
+    scene = stories.host_memory(cast(), LANGUAGE, BEGIN)
+    signals = signals_of(scene)
+    assert scene.asks
+    assert scene.node == "gpu-02"
+    assert {s.entity.node for s in signals if s.kind == "node.memory"} == {scene.node}
+    waiting = {s.entity.rank for s in signals if s.kind == "nccl.timeout"}
+    assert waiting == set(range(32)) - {10}
+
+
 def test_a_healthy_cluster_gives_no_signal_and_one_record_that_nobody_can_read() -> None:
     found = detected(stories.background(BEGIN))
     assert not [signal for one in found for signal in one.signals]

@@ -9,6 +9,7 @@ import pytest
 from connectors.kubernetes.annotations import INCIDENT
 from sandbox.demo import cluster_layout, stories
 from sandbox.demo.director import StoryReport
+from sandbox.demo.people import Press
 from sandbox.demo.shippers import RunningPod
 from sandbox.demo.spectator import Seen
 from sandbox.demo.verdict import DemoVerdict, judge
@@ -35,8 +36,13 @@ class Tickets:
 class Threads:
     postings: list[Posting] = field(default_factory=list)
 
+    replies: list[Posting] = field(default_factory=list)
+
     def roots(self) -> list[Posting]:
         return self.postings
+
+    def thread(self, ts: str) -> list[Posting]:
+        return [reply for reply in self.replies if reply.thread_ts == ts]
 
 
 @dataclass
@@ -118,6 +124,21 @@ class Stage:
         return judge(cast(Any, self.standins), self.world, self.seen, [self.told], END)
 
 
+class AskingStage(Stage):
+    """The same, by a runbook that asked: one was refused, one has approved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        answers = ("refused: not among the approvers", "accepted: approved the plan")
+        presses = tuple(
+            Press(who, answer) for who, answer in zip(("Ben (U2)", "Ada (U1)"), answers, strict=True)
+        )
+        scene = replace(self.told.scene, asks=True)
+        self.told = replace(self.told, scene=scene, presses=presses, question="1.2", on_console=True)
+        self.question = Posting("1.2", "C", "approved by Ada (U1)", thread_ts="1.1")
+        self.standins.slack.replies.append(self.question)
+
+
 def bad(verdict: DemoVerdict) -> str:
     assert not verdict.good
     return "; ".join(check.text for check in verdict.checks if not check.good)
@@ -127,6 +148,41 @@ def test_a_story_that_went_well_is_found_good() -> None:
     verdict = Stage().verdict()
     assert verdict.good, bad(verdict)
     assert verdict.results[0].recovered_s == 9
+
+
+def test_a_story_in_which_a_person_approved_is_found_good() -> None:
+    verdict = AskingStage().verdict()
+    assert verdict.good, bad(verdict)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "found"),
+    [
+        ({"presses": ()}, "nobody was asked in the thread"),
+        (
+            {"presses": (Press("Ben (U2)", "accepted: ok"), Press("Ada (U1)", "accepted: ok"))},
+            "Ben (U2) is refused, but",
+        ),
+        (
+            {"presses": (Press("Ben (U2)", "refused: no"), Press("Ada (U1)"))},
+            "Ada (U1) is accepted, but was told: ",
+        ),
+        ({"cordoned_early": True}, "was not cordoned before the approval"),
+        ({"question": "1.9"}, "it is not in the incident's thread"),
+        ({"on_console": False}, "the console does not name who approved"),
+    ],
+)
+def test_an_approval_that_went_otherwise_is_found(spoilt: dict[str, Any], found: str) -> None:
+    stage = AskingStage()
+    stage.told = replace(stage.told, **spoilt)
+    assert found in bad(stage.verdict())
+
+
+def test_a_question_that_keeps_its_buttons_is_found() -> None:
+    stage = AskingStage()
+    button = {"type": "button", "action_id": "faultline.approve", "value": '{"i":"inc-1"}'}
+    stage.question.blocks = [{"type": "actions", "elements": [button]}]
+    assert "the question has changed" in bad(stage.verdict())
 
 
 def test_a_healthy_node_that_is_cordoned_is_found() -> None:
