@@ -21,7 +21,7 @@ EXIT_UNREACHABLE = 3
 COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
     "config": "check the settings and print them",
-    "demo": "run four fault scenarios on an embedded cluster, from log line to resumed job",
+    "demo": "run five fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
     "digest": "report the last days: incidents, times, GPU-hours, repeat offenders, what waited for people",
     "drill": "play a synthetic GPU fault through the pipeline, in shadow mode, and follow it hop by hop",
@@ -33,7 +33,7 @@ COMMANDS = {
     "replay": "replay a capture offline and print the decisions (read-only)",
     "runbook": "lint runbooks, show their plans, run their test cases, diff two versions",
     "report": "report one incident: what happened, why, what was done, what it cost, what to change",
-    "run": "start one process: detector, inventory, correlator, responder or chat",
+    "run": "start one process: detector, inventory, correlator, responder, chat, notifier or gateway",
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",
