@@ -6,6 +6,7 @@ import asyncio
 import signal
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,11 +25,11 @@ class Interrupted(FaultlineError):
 
 
 @dataclass(slots=True)
-class _Curtain:
+class _Stay:
     """Whether everything keeps running after the last story, until somebody has seen enough."""
 
-    stays: bool
-    played: bool = False
+    wanted: bool
+    begun: bool = False
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -42,11 +43,11 @@ async def perform(screen: Screen, capture: Path, *, stay: bool = False) -> verdi
     task = asyncio.current_task()
     assert task is not None
     asked: list[int] = []
-    curtain = _Curtain(stay)
+    staying = _Stay(stay)
 
     def end() -> None:
-        if curtain.played:
-            curtain.enough.set()
+        if staying.begun:
+            staying.enough.set()
         else:
             task.cancel()
 
@@ -54,7 +55,7 @@ async def perform(screen: Screen, capture: Path, *, stay: bool = False) -> verdi
         asyncio.get_running_loop().add_signal_handler(number, _once(asked, number, end))
     with tempfile.TemporaryDirectory(prefix="faultline-demo-") as folder:
         try:
-            return await _perform(screen, capture, Path(folder), curtain)
+            return await _perform(screen, capture, Path(folder), staying)
         except asyncio.CancelledError:
             if not asked:
                 raise
@@ -72,12 +73,12 @@ def _once(asked: list[int], number: int, act: Callable[[], object]) -> Callable[
     return handle
 
 
-async def _perform(screen: Screen, capture: Path, folder: Path, curtain: _Curtain) -> verdict.DemoVerdict:
+async def _perform(screen: Screen, capture: Path, folder: Path, stay: _Stay) -> verdict.DemoVerdict:
     screen.note(f"starting a broker, a cluster of 16 nodes, Slack, Jira and {len(PROCESSES)} processes …")
     async with stack.running(folder) as running, World(running.api, running.kafka) as world:
         spectator = Spectator(running.kafka, running.slack, screen.show)
         around = [asyncio.create_task(spectator.run()), asyncio.create_task(world.run())]
-        playing = asyncio.create_task(_play(screen, capture, running, world, spectator, curtain))
+        playing = asyncio.create_task(_play(screen, capture, running, world, spectator, stay))
         try:
             await asyncio.wait({*around, playing}, return_when=asyncio.FIRST_COMPLETED)
             for follower in around:
@@ -97,7 +98,7 @@ async def _play(
     running: stack.Stack,
     world: World,
     spectator: Spectator,
-    curtain: _Curtain,
+    stay: _Stay,
 ) -> verdict.DemoVerdict:
     screen.link(running.console)
     screen.note("three training jobs run on 12 nodes; now the faults")
@@ -105,10 +106,19 @@ async def _play(
     await world.look()
     found = verdict.judge(running, world, spectator.seen, reports, utc_now())
     await recording.record(running.kafka, running.settings_file, capture)
-    if curtain.stays:
-        curtain.played = True
+    if stay.wanted:
+        stay.begun = True
         bad = sum(not check.good for check in found.checks)
         screen.note(f"{bad or 'no'} check of {len(found.checks)} failed; all of it runs on until Ctrl-C")
         screen.link(running.console)
-        await curtain.enough.wait()
+        await _until_enough(running, stay)
     return found
+
+
+async def _until_enough(running: stack.Stack, stay: _Stay) -> None:
+    """Wait for Ctrl-C. Raises ChildFailed when a process has exited: there is less to look at then."""
+    while not stay.enough.is_set():
+        if (child := running.exited()) is not None:
+            raise child.failure()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stay.enough.wait(), 0.5)
