@@ -58,7 +58,8 @@ async def test_a_drill_passes_every_hop_of_an_automatic_installation_and_changes
         await forgotten(running.kafka, next(iter(incidents.values())))
         stuck = await play(settings, 3.0, "eve")
     assert played.passed, lines(played)
-    assert [hop.name for hop in played.watch.hops][:3] == [RESPONDER, RAW, SIGNAL]
+    # The others are read from topics of their own: an incident may be seen before its signal.
+    assert [hop.name for hop in played.watch.hops][:2] == [RESPONDER, RAW]
     assert {hop.name for hop in played.watch.hops} == {RESPONDER, RAW, SIGNAL, INCIDENT, PLAN, THREAD, CLOSED}
     (incident,) = incidents.values()
     assert incident.root.node == played.watch.host
