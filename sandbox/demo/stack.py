@@ -152,6 +152,7 @@ def settings_for(
             "calls_per_minute": 300.0,
         },
         "gateway": {"port": pages},
+        "console": {"public_url": f"http://127.0.0.1:{pages}"},
         "jira": {"base_url": jira.url, "user": jira.user, "token": jira.token, "project": jira.project},
     }
 
