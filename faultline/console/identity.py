@@ -18,7 +18,7 @@ from streams.config.console_settings import ConsoleSettings
 from streams.model.clock import Clock
 from streams.model.message import plain
 
-_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
+_FORWARDED = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP")
 MAX_NAME = 200
 
 
@@ -136,7 +136,7 @@ def is_local(request: web.Request) -> bool:
 
     The name it asked for counts, too: a page elsewhere can make its own name lead to 127.0.0.1.
     """
-    if any(header in request.headers for header in _FORWARDED):
+    if "Host" not in request.headers or any(header in request.headers for header in _FORWARDED):
         return False
     try:
         host = urlsplit(f"//{request.host}").hostname or ""

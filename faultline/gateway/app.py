@@ -15,6 +15,12 @@ from faultline.gateway.slack import socket
 
 __all__ = ["BESIDE", "ROUTES", "GatewayParts", "build_app"]
 
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
 RouteProvider = Callable[[GatewayParts], Iterable[web.RouteDef]]
 Beside = Callable[[GatewayParts], Coroutine[Any, Any, NoReturn]]
 
@@ -28,6 +34,7 @@ BESIDE: tuple[Beside, ...] = (socket.run,)
 def build_app(parts: GatewayParts) -> web.Application:
     """The application with every configured path. The console, last, takes everything else below `/`."""
     app = web.Application(middlewares=[answer_refusals], client_max_size=parts.settings.max_body_bytes)
+    app.on_response_prepare.append(_add_headers)
     for routes in ROUTES:
         app.add_routes(routes(parts))
     if parts.console is not None:
@@ -40,3 +47,10 @@ def build_app(parts: GatewayParts) -> web.Application:
             runbooks=parts.runbooks,
         )
     return app
+
+
+async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
+    """What every answer says, errors too, unless whoever made it says otherwise: it is no page, and nobody keeps it."""
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers["Server"] = "faultline"  # aiohttp has named itself and Python's version by now

@@ -6,6 +6,7 @@ aiohttp waits without end for the head of a connection's first request, so conne
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -28,26 +29,53 @@ SHUTDOWN_S = 10.0
 
 
 class _Connections:
-    """Makes the handlers of connections; closes those beyond the limit and those that send no head."""
+    """Makes the handlers of connections, closes those that send no head, and keeps room for new ones.
+
+    Where all places are taken, whoever has been waiting longest without a request loses theirs. So nobody can hold them all with
+    connections on which nothing happens, or half a head that never ends.
+    """
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._silent: set[RequestHandler] = set()
+        self._idle: OrderedDict[RequestHandler, None] = OrderedDict()
+        """Connections without a request in progress, by when that began."""
 
     def accept(self, server: web.Server) -> asyncio.BaseProtocol:
         """The handler of a new connection."""
-        if len(server.connections) >= self._settings.max_connections:
+        if len(server.connections) >= self._settings.max_connections and not self._make_room():
             return _TurnedAway()
+        if len(self._idle) > 2 * self._settings.max_connections:
+            self._forget_closed()
         handler = server()
         self._silent.add(handler)
+        self._idle[handler] = None
         asyncio.get_running_loop().call_later(self._settings.head_timeout_s, self._close_silent, handler)
         return handler
 
     @web.middleware
     async def notice(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Middleware: the connection has sent a whole head."""
-        self._silent.discard(request.protocol)
-        return await handler(request)
+        connection = request.protocol
+        self._silent.discard(connection)
+        self._idle.pop(connection, None)
+        try:
+            return await handler(request)
+        finally:
+            self._idle[connection] = None
+
+    def _make_room(self) -> bool:
+        """Close the connection that has been idle longest; false where none is."""
+        while self._idle:
+            handler, _ = self._idle.popitem(last=False)
+            if handler.transport is not None:
+                handler.transport.abort()
+                return True
+        return False
+
+    def _forget_closed(self) -> None:
+        for handler in [one for one in self._idle if one.transport is None]:
+            del self._idle[handler]
 
     def _close_silent(self, handler: RequestHandler) -> None:
         if handler in self._silent:
@@ -57,7 +85,7 @@ class _Connections:
 
 
 class _TurnedAway(asyncio.Protocol):
-    """A connection beyond the limit."""
+    """A connection beyond the limit, while requests are in progress on all others."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it."""

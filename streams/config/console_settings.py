@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
@@ -29,6 +30,11 @@ def _none_when_empty(value: object) -> object:
     return None if value == "" else value
 
 
+def _is_https_or_local(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
 class OidcSettings(Section):
     """Login with an OpenID Connect provider. Off without an issuer."""
 
@@ -47,6 +53,8 @@ class OidcSettings(Section):
         """An issuer without a client id."""
         if self.issuer is not None and not self.client_id:
             yield ("client_id", "issuer"), "not set, and console.oidc.issuer needs it"
+        if self.issuer is not None and not _is_https_or_local(self.issuer):
+            yield ("issuer",), "not https: whoever is on the way could log in as anybody"
         if "openid" not in self.scopes:
             yield ("scopes",), "must contain openid"
 
@@ -60,6 +68,11 @@ class ProxySettings(Section):
     user_header: Name = Field("X-Forwarded-User", description="who it is: an id that nobody can choose")
     name_header: Name = Field("X-Forwarded-Preferred-Username", description="how the person is called")
     groups_header: Name = Field("X-Forwarded-Groups", description="groups, separated by commas")
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Networks that everybody is in."""
+        if any(ipaddress.ip_network(one).prefixlen == 0 for one in self.addresses):
+            yield ("addresses",), "holds every address: anybody could say who they are"
 
 
 class ConsoleSettings(Section):

@@ -19,6 +19,7 @@ from faultline.gateway.hooks.hook import Delivery, Hook
 from faultline.gateway.hooks.person_actions import Deciding, Ignored, PersonAction, labelled
 from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import RequestRefused
+from streams.model.conversation import Verb
 
 VIA = "jira"
 MAX_NODES = 5_000
@@ -72,14 +73,14 @@ def read_event(event: dict[str, Any], own_user: str) -> PersonAction | Ignored:
             return Ignored("Faultline did it")
         name = text(at(comment, "id"))
         return _by_person(
-            "note", at(comment, "author"), own_user, f"{key}/comment/{name}" if name else "", body
+            Verb.NOTE, at(comment, "author"), own_user, f"{key}/comment/{name}" if name else "", body
         )
     if kind == "jira:issue_updated" and _is_closed(event):
         change = text(at(event, "changelog", "id"))
         status = text(at(issue, "fields", "status", "name"))
         said = f"{key} is {status}" if status else ""
         return _by_person(
-            "resolve", event.get("user"), own_user, f"{key}/change/{change}" if change else "", said
+            Verb.RESOLVE, event.get("user"), own_user, f"{key}/change/{change}" if change else "", said
         )
     return Ignored(f"{(part or kind)[:80] or 'an event without a type'} is no decision")
 
@@ -114,7 +115,7 @@ def _is_closed(event: dict[str, Any]) -> bool:
     return moved and text(at(event, "issue", "fields", "status", "statusCategory", "key")) == "done"
 
 
-def _by_person(verb: str, account: Any, own_user: str, act: str, said: str) -> PersonAction | Ignored:
+def _by_person(verb: Verb, account: Any, own_user: str, act: str, said: str) -> PersonAction | Ignored:
     known = {text(at(account, name)) for name in ("accountId", "name", "key")} - {""}
     if not known or text(at(account, "accountType")) == "app":
         return Ignored("no person did it")

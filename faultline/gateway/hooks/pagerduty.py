@@ -19,9 +19,14 @@ from faultline.gateway.hooks.hook import Delivery, Hook
 from faultline.gateway.hooks.person_actions import Deciding, Ignored, PersonAction, answer_prefix, incident_in
 from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import RequestRefused
+from streams.model.conversation import Verb
 
 VIA = "pagerduty"
-VERBS = {"incident.acknowledged": "ack", "incident.resolved": "resolve", "incident.annotated": "note"}
+VERBS = {
+    "incident.acknowledged": Verb.ACK,
+    "incident.resolved": Verb.RESOLVE,
+    "incident.annotated": Verb.NOTE,
+}
 MAX_KNOWN = 10_000
 """PagerDuty incidents whose Faultline incident is remembered."""
 
@@ -88,12 +93,12 @@ def read_event(event: dict[str, Any], own_user: str) -> PersonAction | Ignored:
         return Ignored("Faultline did it")
     subject = _incident_id(event)
     # A note has an id of its own; the other events are told apart by theirs, which every delivery repeats.
-    part = f"note/{text(at(event, 'data', 'id'))}" if verb == "note" else text(event.get("id"))
+    part = f"note/{text(at(event, 'data', 'id'))}" if verb is Verb.NOTE else text(event.get("id"))
     if not subject or not part or part == "note/":
         return Ignored("it has no id")
     content = (
         text(at(event, "data", "content"))
-        if verb == "note"
+        if verb is Verb.NOTE
         else text(at(event, "data", "resolve_reason", "type"))
     )
     return PersonAction(verb, text(at(agent, "summary")), person_id, f"{subject}/{part}", content)

@@ -36,7 +36,7 @@ _PARENTHESES = re.compile(r"[()|]")
 class PersonAction:
     """What a person did. `act` names it uniquely in its system, and begins with what later acts on the same thing begin with."""
 
-    verb: str
+    verb: Verb
     person: str
     person_id: str
     act: str
@@ -71,14 +71,12 @@ class Deciding:
         known = view.incident(incident) if incident is not None else None
         if known is None:
             return "ignored: no incident of this installation"
-        verb = next((verb for verb in Verb if verb.value == action.verb), None)
-        if verb is None:
-            return f"ignored: {action.verb} is no command"
+        verb = action.verb
         if verb is not Verb.RESOLVE:
             # Closing a part of an incident does not close the whole; what is said of a part is said of the whole.
             known = self._whole(known)
         reason = printable(action.text)[:MAX_TEXT]
-        if verb.value == "note" and not reason:
+        if verb is Verb.NOTE and not reason:
             return "ignored: it says nothing"
         if known.state.is_over and verb in (Verb.ACK, Verb.RESOLVE):
             # Mostly the echo of what Faultline did there itself when the incident ended.

@@ -16,9 +16,10 @@ from faultline.gateway.hooks.hook import Delivery, Hook
 from faultline.gateway.hooks.person_actions import Deciding, Ignored, PersonAction, incident_in
 from faultline.gateway.parts import GatewayParts
 from faultline.gateway.refusal import RequestRefused
+from streams.model.conversation import Verb
 
 VIA = "servicenow"
-VERBS = {"closed": "resolve", "commented": "note"}
+VERBS = {"closed": Verb.RESOLVE, "commented": Verb.NOTE}
 
 _EFFECT = re.compile(r"faultline-[0-9a-f]{16}")
 

@@ -134,6 +134,8 @@ def test_an_age_is_short(seconds: int, text: str) -> None:
         ({"proxy": {"addresses": ["10.0.0.7"]}}, "session_secret"),
         ({"session_secret": "short"}, "32 characters"),
         ({"proxy": {"addresses": ["proxy.example.test"]}}, "not an address"),
+        ({"proxy": {"addresses": ["0.0.0.0/0"]}}, "holds every address"),
+        ({"oidc": {"issuer": "http://login.example.test", "client_id": "c"}}, "not https"),
         ({"readers": 0}, "readers"),
     ],
 )

@@ -226,6 +226,7 @@ async def test_without_any_login_the_pages_are_read_only_and_for_this_machine_al
         {"Host": "127.0.0.1.evil.example.test"},
         {"X-Forwarded-For": "203.0.113.7"},
         {"Forwarded": "for=203.0.113.7"},
+        {"Via": "1.1 proxy"},
         {"X-Real-IP": "127.0.0.1"},
     ],
 )
