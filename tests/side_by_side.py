@@ -1,6 +1,6 @@
-"""`python -m tests.side_by_side TIER [PYTEST ARGUMENT …]`: the tests of a tier, in three pytest runs at once.
+"""`python -m tests.side_by_side TIER [PYTEST ARGUMENT …]`: the tests of a tier, in four pytest runs at once.
 
-They mostly wait for servers, so three parts take little longer than the longest alone. Each part starts servers of its own.
+They mostly wait for servers, so four parts take little longer than the longest alone. Each part starts servers of its own.
 What failed is named once more at the very end, where also a reader sees it who is shown only the tail.
 """
 
@@ -16,10 +16,11 @@ from tests.tiers import Tier
 
 PARTS = {
     "cluster": "cluster and not containers",
-    "broker": "not cluster and not containers",
+    "broker": "kafka and not cluster and not containers",
+    "embedded": "not kafka and not cluster and not containers",
     "containers": "containers",
 }
-"""The control plane's tests, all others, and those in containers, by pytest's markers: each test in one of them."""
+"""Tests of the control plane, of a real broker, of neither, and in containers, by pytest's markers: each test in one of them."""
 
 _NOTHING_SELECTED = 5
 _FAILURES = ("FAILED ", "ERROR ")
