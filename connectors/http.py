@@ -230,7 +230,7 @@ def outcome_of(error: FaultlineError) -> Outcome:
             return Unknown(str(error))
         case Temporary():
             pause = _DEFAULT_PAUSE_S if error.retry_after_s is None else error.retry_after_s
-            return Retry(pause, str(error))
+            return Retry(pause, str(error), asked=error.retry_after_s is not None)
         case Permanent():
             return Refused(str(error))
         case _:

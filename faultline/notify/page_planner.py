@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from faultline.chat.thread_plan import Slot, Urgency, weight
-from faultline.notify.notice_documents import is_final
+from faultline.notify.notice_documents import is_final, is_unconfirmed
 from faultline.notify.notice_texts import Told, console_link, page_message, page_params
 from faultline.notify.paging import paging
 from faultline.notify.planner import Looked, SinkPlanner, Wanted, earliest
@@ -82,13 +82,16 @@ class PagePlanner(SinkPlanner):
     def wanted(self, document: Thread, now: datetime) -> Wanted:
         """The page as it should be."""
         told = self._told(document)
-        if not told or told[0][0].id != document.members[0] or is_final(document):
+        ended = is_final(document)
+        if not told or told[0][0].id != document.members[0] or (ended and not is_unconfirmed(document)):
             return Wanted()
         live = [one for one in told if not one[1].situation.is_settled]
         needing = [one for one in live if self._needs_a_person(one)]
         attentions = [self._sources.attention(incident.id) for incident, _ in live]
         taken = any(attention.taken_by or attention.is_silent(now) for attention in attentions)
         state = "acknowledged" if taken else "triggered" if needing else "resolved"
+        if ended:
+            state = "resolved"  # what comes up again is another page
         shown = needing or live or told
         number = document.incident.split("/")[2:]
         lead = told[0][0]
