@@ -87,7 +87,7 @@ class Waiting:
 class Retry:
     """The change was certainly not made, and the same call may succeed after `after_s` seconds.
 
-    `asked`: the system, or a limit that is kept for its sake, asked for this pause. It is meant for every call, not for this one.
+    `asked`: the system asked for this pause, as by a 429. It is meant for every call, not for this one alone.
     """
 
     after_s: float

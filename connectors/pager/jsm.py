@@ -3,8 +3,8 @@
 Both take the same integration API (`https://api.atlassian.com/jsm/ops/integration` or `https://api.opsgenie.com`) with the same
 key. The alias is the page's key: while an alert with it is open, another create only counts up. Everything is processed later
 (202), so what became of it is asked: at Opsgenie with the same key, at JSM with an API token of its own (`api_url`, `api_user`,
-`api_token`), because its integration key may only write. A request's id tells best: an
-alias names an alert only while it is open.
+`api_token`), because its integration key may only write. The id of the request tells best: an alias names an alert only while
+it is open.
 
 Both show a description as HTML, and what stands in a log line is anybody's.
 """

@@ -16,6 +16,7 @@ from sandbox.fake_services.grafana import GrafanaStandin
 from sandbox.fake_services.jsm import JsmStandin
 from sandbox.fake_services.pagerduty import MAX_BYTES, PagerDutyStandin
 from streams.model.errors import Permanent
+from streams.model.signal import Attribute
 from tests.connectors.pager.effects import INCIDENT, effect, page, secret, sink
 from tests.connectors.pager.test_pager_contract import jsm, pagerduty
 
@@ -106,7 +107,9 @@ async def test_more_events_than_allowed_are_held_back_here_and_there(pager: Page
     ours, theirs = pagerduty(pager.url, more={"calls_per_minute": 6}), pagerduty(pager.url)
     here = [await ours.apply(effect("page", f"{n}", page(key=f"k{n}")), LEASE) for n in range(3)]
     assert [type(one) for one in here] == [Done, Done, Done]
-    assert isinstance(await theirs.apply(effect("page", "x", page(key="kx")), LEASE), Retry)
+    refused = await theirs.apply(effect("page", "x", page(key="kx")), LEASE)
+    assert isinstance(refused, Retry)
+    assert refused.asked
     pager.per_minute = 1_000
     slow = [await ours.apply(effect("page", f"{n}", page(key=f"k{n}")), LEASE) for n in range(3, 13)]
     assert isinstance(slow[-1], Retry)
@@ -263,7 +266,11 @@ async def test_a_page_without_visible_words_wakes_somebody_all_the_same(kind: st
 
 
 async def test_an_annotation_never_made_is_not_one_that_a_person_deleted() -> None:
-    params = {"incident": INCIDENT, "time_ms": 1_700_000_000_000, "end_ms": 1_700_000_600_000}
+    params: dict[str, Attribute] = {
+        "incident": INCIDENT,
+        "time_ms": 1_700_000_000_000,
+        "end_ms": 1_700_000_600_000,
+    }
     update = effect("update_annotation", "e", params)
     async with GrafanaStandin() as server:
         connector = GrafanaAnnotations(sink("grafana", server.url, key=secret("standin-token")))

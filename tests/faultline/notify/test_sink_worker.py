@@ -460,8 +460,8 @@ async def test_checks_cost_one_call_a_page_also_for_two_thousand_incidents() -> 
 async def test_a_token_that_may_not_look_makes_no_second_page() -> None:
     sink, pager = forgetful()
 
-    async def look(_: Effect) -> Outcome:
-        return Refused("refused with 401")
+    async def look(effect: Effect) -> Outcome:
+        return Refused(f"{effect.action}: refused with 401")
 
     pager.lookup = look  # type: ignore[method-assign]
     sink.take(incident())
@@ -501,3 +501,22 @@ async def test_a_pause_that_nobody_asked_for_holds_for_its_own_partition() -> No
     other.take(incident("gpu-2"))
     await other.until(NOW + timedelta(minutes=10, seconds=1))
     assert other.other_side.told == [("page", "triggered")]
+
+
+async def test_a_page_held_back_by_a_broken_sink_is_not_sent_for_a_question_that_is_new() -> None:
+    sink, one = Sink(), incident()
+    sink.other_side.answer = lambda _: Retry(1.0, "no connection")
+    sink.take(one)
+    await sink.until(LATE)
+    # Approved, and the next question is a minute old when the sink is back.
+    running = replace(asking(one), steps=(), state=RunState.RUNNING, revision=5)
+    sink.sources.take_run(replace(running, plan=replace(running.plan, steps=())))
+    await sink.until(LATE + timedelta(minutes=9))
+    asked_again = LATE + timedelta(minutes=10)
+    sink.now = asked_again
+    sink.sources.take_run(asking(one, asked_again))
+    sink.other_side.answer = lambda _: Done()
+    await sink.until(asked_again + timedelta(minutes=9))
+    assert sink.other_side.told == []
+    await sink.until(asked_again + timedelta(minutes=11))
+    assert sink.other_side.told == [("page", "triggered")]
