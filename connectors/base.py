@@ -45,10 +45,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The change was made by this call (for `undo`: was reverted)."""
+    """The change was made by this call (for `undo`: was reverted).
+
+    `check_after_s`: the system has only taken it and makes it later. `lookup`, so many seconds from now and with this result as
+    `prior`, says whether it came to be; 0 where that is not needed, or where nobody can say.
+    """
 
     result: Result = field(default_factory=dict)
     detail: str = ""
+    check_after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +85,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The change was certainly not made, and the same call may succeed after `after_s` seconds."""
+    """The change was certainly not made, and the same call may succeed after `after_s` seconds.
+
+    `asked`: the system asked for this pause, as by a 429. It is meant for every call, not for this one alone.
+    """
 
     after_s: float
     reason: str
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ class Ambiguous(FaultlineError):
     """A change was sent and its outcome is not known: a timeout, a cut connection, a server error."""
 
 
+class Throttled(Temporary):
+    """The server asked to be left alone for a while: a limit, or a service that says when it is back."""
+
+
 class Rejected(Permanent):
     """The server refused the request. `body` is its answer where that was a JSON object, else empty."""
 
@@ -164,7 +168,8 @@ async def deliver(
     if 200 <= status < 300:
         return status
     if status in (408, 425, 429) or (status == 503 and pause is not None):
-        raise Temporary(f"{where}: not now ({status})", retry_after_s=pause)
+        kind = Throttled if pause is not None or status == 429 else Temporary
+        raise kind(f"{where}: not now ({status})", retry_after_s=pause)
     if status >= 500:
         raise Ambiguous(f"{where}: server error {status}")
     what = "a redirect, which is not followed" if 300 <= status < 400 else "refused"
@@ -230,7 +235,7 @@ def outcome_of(error: FaultlineError) -> Outcome:
             return Unknown(str(error))
         case Temporary():
             pause = _DEFAULT_PAUSE_S if error.retry_after_s is None else error.retry_after_s
-            return Retry(pause, str(error))
+            return Retry(pause, str(error), asked=isinstance(error, Throttled))
         case Permanent():
             return Refused(str(error))
         case _:
@@ -269,7 +274,7 @@ def _answer(
         pause = retry_after_s(response)
         if pause is None:
             pause = _until_reset_s(response)
-        raise Temporary(
+        raise Throttled(
             f"{where}: too many requests", retry_after_s=_DEFAULT_PAUSE_S if pause is None else pause
         )
     if status >= 500:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Result
+from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Result, Retry
 from connectors.http import Rejected, change, http_client, read, read_list, translated
 from connectors.pager.page import one_line
 from streams.config.notifier_settings import SinkSettings, matcher_parts
@@ -143,7 +143,7 @@ class AlertmanagerSilences:
         why = one_line(str(params.get("title", "")), 300)
         until = _until(effect)
         if until <= self._clock():
-            raise Temporary("the silence would have ended already", retry_after_s=60.0)
+            return Retry(60.0, "the silence would have ended already")
         body = {
             # Other matchers would end the old silence and make a new one.
             "matchers": old.body["matchers"] if old else _filled(self._matchers, node, effect.cluster),

@@ -73,7 +73,7 @@ class GrafanaAnnotations:
             raise Permanent(f"unknown action {effect.action}")
         found = await self._find(effect)
         if not found:
-            return Refused("a person has deleted the annotation", moot=True)
+            return _missing(effect) or Refused("there is no annotation to bring up to date", moot=True)
         if _shows(found[0], wanted):
             return AlreadyDone({"annotation": int(found[0]["id"])})
         await change(self._http, "PATCH", f"api/annotations/{int(found[0]['id'])}", lease=lease, json=wanted)
@@ -83,7 +83,7 @@ class GrafanaAnnotations:
         found = await self._find(effect)
         if effect.action == UPDATE:
             if not found:
-                return Refused("a person has deleted the annotation", moot=True)
+                return _missing(effect) or Absent("no annotation has its tag")
             if not _shows(found[0], self._body(effect)):
                 return Absent("it shows something else")
         return (
@@ -138,6 +138,13 @@ class GrafanaAnnotations:
         if params.get("end_ms"):
             body["timeEnd"] = int(str(params["end_ms"]))
         return body
+
+
+def _missing(effect: Effect) -> Outcome | None:
+    """What it means that an annotation is not found: one that was made is gone by a person's hand; None for one never made."""
+    if "annotation" not in effect.prior:
+        return None
+    return Refused("a person has deleted the annotation", moot=True)
 
 
 def _incident(effect: Effect) -> str:

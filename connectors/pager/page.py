@@ -21,6 +21,9 @@ UPDATE = "update_page"
 
 State = Literal["triggered", "acknowledged", "resolved"]
 
+CHECK_AFTER = 6
+"""A page that was taken is looked for after so many times the pause between two lookups."""
+
 MAX_DETAIL = 8_000
 """Characters of one detail."""
 MAX_DETAILS = 40
@@ -59,15 +62,19 @@ def page_of(effect: Effect) -> Page:
     state = str(params.get("state", ""))
     if state not in ("triggered", "acknowledged", "resolved") or not params.get("dedup_key"):
         raise Permanent(f"no page in the effect: state {state!r}, key {params.get('dedup_key')!r}")
+    group, kind = (one_line(str(params.get(name, "")), 200) for name in ("group", "class"))
+    incident = str(params.get("incident") or effect.incident)
+    cluster = group or effect.cluster
     return Page(
         key=str(params["dedup_key"]),
         state=cast("State", state),
-        summary=one_line(message.summary, 2_000),
+        # Pagers refuse a page without words, and then nobody wakes up.
+        summary=one_line(message.summary, 2_000) or f"{kind or 'incident'} in {cluster}: {incident}",
         severity=str(params.get("severity", "error")),
-        source=one_line(str(params.get("source", effect.cluster)), 200),
+        source=one_line(str(params.get("source", "")), 200) or cluster,
         component=one_line(str(params.get("component", "")), 200),
-        group=one_line(str(params.get("group", "")), 200),
-        kind=one_line(str(params.get("class", "")), 200),
+        group=group,
+        kind=kind,
         details={
             one_line(str(label), 100): plain(str(text), MAX_DETAIL)
             for label, text in list(details.items())[:MAX_DETAILS]
@@ -78,8 +85,9 @@ def page_of(effect: Effect) -> Page:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Plain text on one line."""
-    return plain(" ".join(text.split()), limit)
+    """Plain text on one line; empty where nothing of it can be seen."""
+    line = plain(" ".join(text.split()), limit)
+    return line if any(sign.isprintable() and not sign.isspace() for sign in line) else ""
 
 
 def _json(params: Mapping[str, Any], name: str, otherwise: Any) -> Any:

@@ -2,7 +2,8 @@
 
 The Events API answers 202 before anything exists, and folds a trigger into the open alert with the same key. Once a person has
 resolved that alert, the same key opens another one and wakes them again. So before anything is sent a second time, the REST API
-is asked, where `api_token` allows it: what was resolved there is not triggered again.
+is asked, where `api_token` allows it: what was resolved there is not triggered again. It also tells, a while after each event,
+whether the event that was taken came to anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import orjson
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Result
 from connectors.chat.rate_limits import Limits
 from connectors.http import change, http_client, read, translated
-from connectors.pager.page import PAGE, UPDATE, Page, one_line, page_of
+from connectors.pager.page import CHECK_AFTER, PAGE, UPDATE, Page, one_line, page_of
 from streams.config.notifier_settings import SinkSettings
 from streams.model.errors import ConfigError, Permanent
 
@@ -53,6 +54,7 @@ class PagerDuty:
             raise ConfigError("notifier.sinks: a sink of kind pagerduty needs `key`, its routing key")
         self._routing_key = settings.key.get_secret_value()
         self._lag_s = settings.lag_s
+        self._check_after_s = 0.0 if settings.api_token is None else max(1.0, CHECK_AFTER * settings.lag_s)
         self._sleep = sleep
         self._limits = Limits(calls_per_minute=settings.calls_per_minute, sleep=sleep)
         self._events = http_client(settings.url or EVENTS_URL, timeout_s=settings.timeout_s)
@@ -103,7 +105,9 @@ class PagerDuty:
                 raise Permanent(f"unknown action {other}")
         await self._limits.take("events", "")
         await change(self._events, "POST", "v2/enqueue", lease=lease, json=self._event(page))
-        return Done(_result(page))
+        # What a trigger adds to an open alert shows nowhere.
+        shows = effect.action == PAGE or page.state != "triggered"
+        return Done(_result(page), check_after_s=self._check_after_s if shows else 0.0)
 
     def _needs_no_event(self, page: Page, found: _Found | None) -> Outcome | None:
         """The outcome of an update that has nothing to send; None for one that has."""
@@ -121,7 +125,7 @@ class PagerDuty:
     async def _lookup(self, effect: Effect) -> Outcome:
         page = page_of(effect)
         found = await self._find(page.key)
-        if found is None and self._api is not None:
+        if found is None and self._api is not None and not effect.prior:
             await self._sleep(self._lag_s)
             found = await self._find(page.key)
         if found is None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Retry
-from connectors.http import Ambiguous, deliver, http_client, translated
+from connectors.http import Ambiguous, Throttled, deliver, http_client, translated
 from connectors.posts.post import POST, Remembered, post_id, post_of, unclear
 from connectors.rendering.adaptive_card import adaptive_card
 from streams.config.post_settings import TeamsSettings
@@ -98,6 +98,6 @@ class Teams:
             raise
         except Temporary as error:
             pause = _THROTTLED_S if error.retry_after_s is None else error.retry_after_s
-            return Retry(pause, str(error))
+            return Retry(pause, str(error), asked=isinstance(error, Throttled))
         self._made.put(effect.key, AlreadyDone())
         return Done(detail="taken by the Teams workflow")

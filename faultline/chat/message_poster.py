@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -44,6 +44,8 @@ READING = "reading"
 """What blocks a call where the app may post and not read: nothing else waits for it."""
 MAX_GENERATIONS = 3
 """How often a deleted root message is posted again before it stays deleted."""
+MAX_MISSED = 5
+"""How often what was taken and never came to be is sent again."""
 CLOCK_SKEW = timedelta(minutes=5)
 """How far the chat system's clock may lag behind ours: copies of a message are searched from this much before its thread."""
 
@@ -152,7 +154,9 @@ class MessagePoster:
         match outcome:
             case Done() | AlreadyDone():
                 self._backoff.succeeded(Doing.CREATE)
-                again = intent.attempts > 1
+                check_at = self._copies_at(intent, slot)
+                if isinstance(outcome, Done) and check_at is None:
+                    check_at = self._check_at(outcome, post)
                 return replace(
                     post,
                     create=replace(
@@ -164,7 +168,7 @@ class MessagePoster:
                     changed_at=now,
                     due_at=None,
                     failures=0,
-                    check_at=now + timedelta(seconds=CHECK_AFTER_S) if again and slot.checked else None,
+                    check_at=check_at,
                 )
             case Unknown():
                 # Other calls would time out too: create nothing until this message has been looked up.
@@ -226,6 +230,10 @@ class MessagePoster:
             case Done() | AlreadyDone():
                 self._backoff.succeeded(Doing.EDIT)
                 shown = replace(post, shown=slot.digest, mark=slot.mark, changed_at=self._clock(), failures=0)
+                if post.mark != slot.mark:
+                    shown = replace(shown, missed=0)
+                if isinstance(outcome, Done) and outcome.check_after_s:
+                    shown = replace(shown, check_at=self._check_at(outcome, shown))
                 await self._commit(thread.with_post(shown))
             case Unknown() | Retry():
                 until = self._backoff.pause(Doing.EDIT, outcome.after_s)
@@ -238,8 +246,23 @@ class MessagePoster:
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to an edit")
 
+    def _copies_at(self, intent: EffectRecord, slot: Slot) -> datetime | None:
+        """When to search for copies of a message that was sent; None where there can be none."""
+        if intent.attempts < 2 or not slot.checked:
+            return None
+        return self._clock() + timedelta(seconds=CHECK_AFTER_S)
+
+    def _check_at(self, done: Done, post: Post) -> datetime | None:
+        """When to ask whether it came to be: later each time that it did not."""
+        if not done.check_after_s:
+            return None
+        return self._clock() + timedelta(seconds=done.check_after_s * 2**post.missed)
+
     async def _check(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         """Search once more for copies of a message that was sent again; the connector deletes them."""
+        if not slot.checked:
+            await self._confirm(subject, thread, slot)
+            return
         lease = self._lease()
         post = _known(thread, slot)
         thread = await self._commit(thread)
@@ -258,6 +281,36 @@ class MessagePoster:
                 log.warning("duplicate-message check failed", **about)
                 post = replace(post, check_at=None)
         await self._commit(thread.with_post(post))
+
+    async def _confirm(self, subject: Subject, thread: Thread, slot: Slot) -> None:
+        """Ask whether what the other side took came to be: the message, or of a moot one its end. If not, send it again."""
+        post = _known(thread, slot)
+        effect = (_edit_effect if slot.moot else _create_effect)(thread, post, slot)
+        outcome = await self._connector.lookup(effect)
+        about = {"notice": subject.id, "action": effect.action, "key": effect.key, "sent_again": post.missed}
+        settled = replace(post, check_at=None)
+        match outcome:
+            case Absent() if post.missed < MAX_MISSED:
+                self._backoff.succeeded(Doing.CHECK)
+                log.warning("taken and never made: sent again", **about, reason=outcome.detail)
+                again = thread.with_post(replace(settled, missed=post.missed + 1))
+                if slot.moot:
+                    await self._commit(again)
+                    await self._edit(subject, self.thread(subject.id, subject.cluster), slot)
+                else:
+                    await self._create(subject, again, slot)
+                return
+            case Absent():
+                log.error("taken and never made, given up", **about, reason=outcome.detail)
+            case AlreadyDone() | Done():
+                self._backoff.succeeded(Doing.CHECK)
+            case Unknown() | Retry():
+                settled = replace(post, check_at=self._backoff.pause(Doing.CHECK, outcome.after_s))
+            case Refused() if outcome.moot:
+                pass  # a person has ended it meanwhile
+            case _:
+                log.error("cannot be checked whether it was made", **about, outcome=str(outcome))
+        await self._commit(thread.with_post(settled))
 
     def _judge(self, thread: Thread, outcome: Outcome | None) -> None:
         """What a post or an edit says of its channel. Reading is left out: an app may post where it may not read."""

@@ -68,7 +68,7 @@ class Slot:
     actions: tuple[str, str] | None = None
     """The actions that create and edit it, where they are not a thread's. Then it replies to nothing."""
     checked: bool = True
-    """Whether copies are searched for when it had to be sent again."""
+    """Whether copies are searched for when it had to be sent again. Where not, a check asks whether what was taken came to be."""
     moot: bool = False
     """Not sent any more. What was sent, or may have been, is still settled."""
     shows: str = ""

@@ -52,6 +52,12 @@ def is_final(document: Thread) -> bool:
     )
 
 
+def is_unconfirmed(document: Thread) -> bool:
+    """Whether it is still to be asked if what was sent last came to be."""
+    post = document.post(ROOT)
+    return post is not None and post.check_at is not None and not post.gone
+
+
 def was_ended_by_a_person(document: Thread) -> bool:
     """Whether a person resolved, deleted or lifted what it is about."""
     post = document.post(ROOT)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from faultline.chat.thread_plan import Slot, Urgency, weight
-from faultline.notify.notice_documents import is_final
+from faultline.notify.notice_documents import is_final, is_unconfirmed
 from faultline.notify.notice_texts import Told, console_link, page_message, page_params
 from faultline.notify.paging import paging
 from faultline.notify.planner import Looked, SinkPlanner, Wanted, earliest
@@ -38,7 +38,7 @@ class PagePlanner(SinkPlanner):
         if attention.is_silent(now):
             return Looked(open_ones, again_at=attention.silent_until)
         standing = self._sources.standing(incident)
-        due = paging().due(incident, standing, shadow=self._settings.page_shadow)
+        due = self._due((incident, standing))
         if due is None or open_ones or self._is_covered(name, standing):
             return Looked(open_ones)
         return Looked(open_ones, due_at=due)
@@ -82,13 +82,22 @@ class PagePlanner(SinkPlanner):
     def wanted(self, document: Thread, now: datetime) -> Wanted:
         """The page as it should be."""
         told = self._told(document)
-        if not told or told[0][0].id != document.members[0] or is_final(document):
+        ended = is_final(document)
+        if not told or told[0][0].id != document.members[0] or (ended and not is_unconfirmed(document)):
             return Wanted()
         live = [one for one in told if not one[1].situation.is_settled]
-        needing = [one for one in live if self._needs_a_person(one)]
+        post = document.post(ROOT)
+        due = [(one, at) for one in live if (at := self._due(one)) is not None]
+        if post is None or not post.may_stand:
+            # It was not sent in time, and what is asked for now may be young: nobody is woken before that has lasted.
+            needing, later = [one for one, at in due if at <= now], [at for _, at in due if at > now]
+        else:
+            needing, later = [one for one, _ in due], []
         attentions = [self._sources.attention(incident.id) for incident, _ in live]
         taken = any(attention.taken_by or attention.is_silent(now) for attention in attentions)
         state = "acknowledged" if taken else "triggered" if needing else "resolved"
+        if ended:
+            state = "resolved"  # what comes up again is another page
         shown = needing or live or told
         number = document.incident.split("/")[2:]
         lead = told[0][0]
@@ -108,7 +117,7 @@ class PagePlanner(SinkPlanner):
             if state == "triggered"
             else state,
         )
-        again = earliest(*(one.silent_until for one in attentions if one.is_silent(now)))
+        again = earliest(*later, *(one.silent_until for one in attentions if one.is_silent(now)))
         return Wanted((slot,), weight(shown[0][0]), again)
 
     def _links(self, incident: str) -> list[tuple[str, str]]:
@@ -118,9 +127,9 @@ class PagePlanner(SinkPlanner):
         )
         return [(url, text) for url, text in links if url]
 
-    def _needs_a_person(self, told: Told) -> bool:
+    def _due(self, told: Told) -> datetime | None:
         incident, standing = told
-        return paging().due(incident, standing, shadow=self._settings.page_shadow) is not None
+        return paging().due(incident, standing, shadow=self._settings.page_shadow)
 
     def _is_covered(self, name: str, standing: Standing) -> bool:
         """Whether somebody was already paged for this stretch, whatever became of the page."""

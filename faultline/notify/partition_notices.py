@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NoReturn
 
@@ -19,6 +19,7 @@ from faultline.notify.notice_documents import DocumentIndex, incident_of, key_of
 from faultline.notify.page_planner import PagePlanner
 from faultline.notify.planner import Links, Planner
 from faultline.notify.post_planner import PostPlanner
+from faultline.notify.sink_pause import SinkPause
 from faultline.notify.sink_worker import FORGOTTEN_AFTER, MAX_FORGOTTEN, SinkWorker
 from faultline.notify.sources import PEOPLE, NoticeSources, is_an_act
 from faultline.notify.state_planners import AnnotationPlanner, SilencePlanner
@@ -39,10 +40,11 @@ MAX_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """One sink: its settings, and the connector that all partitions share."""
+    """One sink: its settings, and what all partitions share: the connector, and the pause that the other side asked for."""
 
     settings: SinkSettings
     connector: Connector
+    pause: SinkPause = field(default_factory=SinkPause)
 
 
 class PartitionNotices:
@@ -129,6 +131,7 @@ class PartitionNotices:
             self._store,
             sink.connector,
             self.sources,
+            pause=sink.pause,
             lease_s=self._lease_s,
             debounce_s=self._settings.debounce_s,
             clock=self._clock,

@@ -19,8 +19,15 @@ from faultline.chat.channel_health import ChannelHealth
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.thread_plan import Doing, Task, tasks_of
-from faultline.notify.notice_documents import DocumentIndex, NoticeSubject, incident_of, is_final
+from faultline.notify.notice_documents import (
+    DocumentIndex,
+    NoticeSubject,
+    incident_of,
+    is_final,
+    is_unconfirmed,
+)
 from faultline.notify.planner import Planner, earliest
+from faultline.notify.sink_pause import ListeningConnector, SinkPause
 from faultline.notify.sources import Changed, NoticeSources
 from streams.config.notifier_settings import SinkSettings
 from streams.kafka.fenced_store import FencedStore
@@ -64,6 +71,7 @@ class SinkWorker:
         connector: Connector,
         sources: NoticeSources,
         *,
+        pause: SinkPause | None = None,
         lease_s: float,
         debounce_s: float,
         clock: Clock = utc_now,
@@ -77,10 +85,11 @@ class SinkWorker:
         self._debounce_s = debounce_s
         self._clock = clock
         self._backoff = PostBackoff(clock)
+        self._pause = pause or SinkPause()
         self._health = ChannelHealth()
         self._poster = MessagePoster(
             store,
-            connector,
+            ListeningConnector(connector, self._pause, clock),
             channel_of=lambda key: store.documents[key].channel if key in store.documents else index.sink,
             lease_s=lease_s,
             backoff=self._backoff,
@@ -126,7 +135,11 @@ class SinkWorker:
         old = [one for one in self._index.all() if one.updated_at < now - FORGOTTEN_AFTER]
         gone = [one.incident for one in old if self._is_over(one, now)]
         await self._store.commit(gone=gone[:MAX_FORGOTTEN])
-        self._stale.update(dict.fromkeys(one.incident for one in self._index.all() if not is_final(one)))
+        self._stale.update(
+            dict.fromkeys(
+                one.incident for one in self._index.all() if not is_final(one) or is_unconfirmed(one)
+            )
+        )
 
     async def advance(self) -> datetime | None:
         """Plan what changed and do the most important task that is due; returns when the next one is, None if there is none."""
@@ -254,7 +267,8 @@ class SinkWorker:
     def _not_before(self, doing: Doing, due_at: datetime) -> datetime:
         """When a task is due, what its kind of work and the sink as a whole wait for included."""
         broken = (one.next_at for one in self._health.broken.values())
-        return max(due_at, self._backoff.paused.get(doing, due_at), *broken)
+        asked = self._pause.until or due_at
+        return max(due_at, asked, self._backoff.paused.get(doing, due_at), *broken)
 
     async def _wait(self, until: datetime | None) -> None:
         """Wait until something changes or is due. Due times are derived from documents, so cancelling this loses nothing."""
@@ -277,8 +291,12 @@ class SinkWorker:
         return all(slot.moot for slot in slots) and not list(tasks_of(document, slots, now, 0.0))
 
     def _committed(self, key: str) -> None:
-        self._index.add(self._store.documents[key])
+        document = self._store.documents[key]
+        self._index.add(document)
         self._stale[key] = None
+        if is_final(document):
+            # Whoever needs somebody again meanwhile was not told anew for its sake.
+            self._changed.update(dict.fromkeys((incident_of(key), *document.members)))
 
 
 def _is_new(document: Thread, task: Task) -> bool:

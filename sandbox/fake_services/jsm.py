@@ -2,8 +2,10 @@
 
 `POST …/v2/alerts` (`message` at most 130 characters, `alias` 512, `description` 15,000, `priority` P1 to P5, `details`, `tags`),
 `POST …/v2/alerts/{alias}/acknowledge` and `/close` with `identifierType=alias` (`Authorization: GenieKey …`) answer 202 and are
-processed after `lag_s`. While an alert with an alias is open, another create counts it up. `GET …/v2/alerts/{alias}` is
-Opsgenie's alone; JSM lists alerts at `GET /v1/alerts?query=alias: "…"` of another address, with an API token (basic).
+processed after `lag_s`; `lose` of them never are. While an alert with an alias is open, another create counts it up. Opsgenie
+shows with the same key what became of a request (`GET /v2/alerts/requests/{id}`: `isSuccess`; 404 until it is processed), an open
+alert (`GET /v2/alerts/{alias}`) and a list with closed ones (`GET /v2/alerts?query=alias: "…"`). JSM does so at another address
+(`GET /v1/alerts/requests/{id}`, `GET /v1/alerts?query=…`) with an API token (basic), and its integration key only writes.
 """
 
 from __future__ import annotations
@@ -52,15 +54,20 @@ class JsmStandin(Standin):
         super().__init__()
         self.key, self.user, self.token, self.opsgenie, self.lag_s = key, user, token, opsgenie, lag_s
         self.alerts: list[StandinAlert] = []
+        self.lose = 0
+        self._processed: dict[str, bool] = {}
         self._clock = clock
         before = "" if opsgenie else "/jsm/ops/integration"
         route = self.app.router
         route.add_post(f"{before}/v2/alerts", self._create)
         route.add_post(before + "/v2/alerts/{alias}/{verb:acknowledge|close}", self._act)
         if opsgenie:
+            shown = "/v2/alerts"
             route.add_get("/v2/alerts/{alias}", self._show)
         else:
-            route.add_get("/jsm/ops/api/cloud-1/v1/alerts", self._list)
+            shown = "/jsm/ops/api/cloud-1/v1/alerts"
+        route.add_get(shown, self._list)
+        route.add_get(shown + "/requests/{request}", self._request)
 
     def of(self, alias: str) -> list[StandinAlert]:
         """The alerts with an alias, oldest first."""
@@ -76,6 +83,8 @@ class JsmStandin(Standin):
             return web.json_response({"message": "Request body is not processable: too long"}, status=422)
         if body.get("priority", "P3") not in ("P1", "P2", "P3", "P4", "P5"):
             return web.json_response({"message": "Request body is not processable: priority"}, status=422)
+        if self.lose:
+            return self._accepted(None)
         alias = str(body.get("alias") or f"made-up-{len(self.alerts)}")
         alive = self._open(alias)
         if alive is None:
@@ -84,13 +93,15 @@ class JsmStandin(Standin):
             self.alerts.append(made)
         else:
             alive.count += 1
-        return self._accepted()
+        return self._accepted(True)
 
     async def _act(self, request: web.Request) -> web.Response:
         if (no := self._refusal(request)) is not None:
             return no
         if request.query.get("identifierType") != "alias":
             return web.json_response({"message": "Alert id is not valid"}, status=422)
+        if self.lose:
+            return self._accepted(None)
         alive = self._open(request.match_info["alias"])
         if alive is not None:
             verb = request.match_info["verb"]
@@ -98,25 +109,46 @@ class JsmStandin(Standin):
             alive.acknowledged = True
             if verb == "close":
                 alive.status = "closed"
-        return self._accepted()
+        return self._accepted(alive is not None)
 
     async def _show(self, request: web.Request) -> web.Response:
         if (no := self._refusal(request)) is not None:
             return no
-        found = [one for one in self.of(request.match_info["alias"]) if one.visible_at <= self._clock()]
+        found = [one for one in self._visible(request.match_info["alias"]) if one.status == "open"]
         if not found:
             return web.json_response({"message": "Alert with alias does not exist"}, status=404)
         return web.json_response({"data": _shown(found[-1])})
 
+    async def _request(self, request: web.Request) -> web.Response:
+        if (no := self._no_reader(request)) is not None:
+            return no
+        made = self._processed.get(request.match_info["request"])
+        if made is None:
+            return web.json_response(
+                {"message": "Request not found. It might not be processed, yet."}, status=404
+            )
+        told = {"success": made, "isSuccess": made, "status": "done" if made else "Alert does not exist"}
+        return web.json_response({"data": told} if self.opsgenie else told)
+
     async def _list(self, request: web.Request) -> web.Response:
-        expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
-        if request.headers.get("Authorization") != expected:
-            return web.json_response({"code": 401, "message": "Unauthorized"}, status=401)
+        if (no := self._no_reader(request)) is not None:
+            return no
         asked = _QUERY.fullmatch(request.query.get("query", ""))
         if asked is None:
             return web.json_response({"message": "the query cannot be read"}, status=422)
-        found = [one for one in self.of(asked["alias"]) if one.visible_at <= self._clock()]
-        return web.json_response({"values": [_shown(one) for one in reversed(found)], "count": len(found)})
+        rows = [_shown(one) for one in reversed(self._visible(asked["alias"]))]
+        return web.json_response({"data": rows} if self.opsgenie else {"values": rows, "count": len(rows)})
+
+    def _visible(self, alias: str) -> list[StandinAlert]:
+        return [one for one in self.of(alias) if one.visible_at <= self._clock()]
+
+    def _no_reader(self, request: web.Request) -> web.Response | None:
+        if self.opsgenie:
+            return self._refusal(request)
+        expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()
+        if request.headers.get("Authorization") == expected:
+            return None
+        return web.json_response({"code": 401, "message": "Unauthorized"}, status=401)
 
     def _open(self, alias: str) -> StandinAlert | None:
         return next((one for one in self.alerts if one.alias == alias and one.status == "open"), None)
@@ -126,12 +158,14 @@ class JsmStandin(Standin):
             return None
         return web.json_response({"message": "Key format is not valid!"}, status=422)
 
-    def _accepted(self) -> web.Response:
-        answer = {
-            "result": "Request will be processed",
-            "took": 0.1,
-            "requestId": f"request-{len(self.requests)}",
-        }
+    def _accepted(self, made: bool | None) -> web.Response:
+        """`made`: whether it succeeds; None where it is never processed."""
+        request = f"request-{len(self.requests)}"
+        if made is None:
+            self.lose -= 1
+        else:
+            self._processed[request] = made
+        answer = {"result": "Request will be processed", "took": 0.1, "requestId": request}
         return web.json_response(answer, status=202)
 
 

@@ -4,7 +4,8 @@
 `payload` (`summary` at most 1024, `source`, `severity`: critical, error, warning or info) up to 512 KB, and answers 202 before
 anything exists: it shows in `GET /incidents` (`incident_key`, `statuses[]`, `date_range`; `Authorization: Token token=…`) after
 `lag_s`. A trigger with the key of an open incident adds to its log; after a resolve it opens another one. An acknowledge or a
-resolve of an unknown key is taken and ignored. More than `per_minute` events a minute are answered with 429.
+resolve of an unknown key is taken and ignored. `lose` events are taken and come to nothing.
+More than `per_minute` events a minute are answered with 429.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class PagerDutyStandin(Standin):
         super().__init__()
         self.routing_key, self.token, self.lag_s, self.per_minute = routing_key, token, lag_s, per_minute
         self.incidents: list[StandinIncident] = []
+        self.lose = 0
         self._clock = clock
         self._taken: deque[float] = deque()
         self.app.router.add_post("/v2/enqueue", self._enqueue)
@@ -79,6 +81,9 @@ class PagerDutyStandin(Standin):
         event = orjson.loads(raw)
         if faults := self._faults_of(event):
             return _invalid(*faults)
+        if self.lose:
+            self.lose -= 1
+            return _taken(str(event.get("dedup_key")))
         key, action = str(event.get("dedup_key") or f"made-up-{len(self.incidents)}"), event["event_action"]
         alive = next(
             (one for one in reversed(self.incidents) if one.key == key and one.status != "resolved"), None
@@ -92,9 +97,7 @@ class PagerDutyStandin(Standin):
             alive.log.append(action)
             if action != "trigger":
                 alive.status = {"acknowledge": "acknowledged", "resolve": "resolved"}[action]
-        return web.json_response(
-            {"status": "success", "message": "Event processed", "dedup_key": key}, status=202
-        )
+        return _taken(key)
 
     def _faults_of(self, event: Any) -> list[str]:
         if event.get("routing_key") != self.routing_key:
@@ -135,6 +138,12 @@ class PagerDutyStandin(Standin):
         return web.json_response(
             {"incidents": rows[:limit], "limit": limit, "offset": 0, "more": len(rows) > limit, "total": None}
         )
+
+
+def _taken(key: str) -> web.Response:
+    return web.json_response(
+        {"status": "success", "message": "Event processed", "dedup_key": key}, status=202
+    )
 
 
 def _invalid(*errors: str, status: int = 400) -> web.Response:

@@ -152,7 +152,11 @@ class SinkSettings(Section):
     panel: int = Field(0, ge=0, description="grafana: id of one panel of that dashboard")
     timeout_s: float = Field(10.0, gt=0, le=300, description="timeout of one request")
     lag_s: float = Field(
-        5.0, ge=0, le=300, description="pause between two lookups of what may have been sent"
+        5.0,
+        ge=0,
+        le=300,
+        description="pause between two lookups of what may have been sent; six times as long after each page, "
+        "its presence is checked",
     )
     calls_per_minute: float = Field(
         100.0, ge=1, le=60_000, description="pagerduty, jsm: events per minute at most"

@@ -38,7 +38,9 @@ class Post:
     """Not before this: a retry, a rate limit."""
     failures: int = 0
     check_at: datetime | None = None
-    """When to check again for a duplicate; set where a message had to be sent again."""
+    """When to check again for a duplicate, where a message had to be sent again; or whether what was taken came to be."""
+    missed: int = 0
+    """How often it was taken and never came to be, and was sent again."""
     gone: bool = False
     """A user deleted it: it stays deleted."""
 

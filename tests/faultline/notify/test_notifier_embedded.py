@@ -184,3 +184,16 @@ async def test_a_receiver_hears_of_the_beginning_what_waits_and_the_end_in_one_t
     assert words == ["Opened", "Waits for an approval", "Resolved"]
     assert [data["first"] for data in told] == [True, False, False]
     assert {(data["thread"], data["incident"]) for data in told} == {(one.id, one.id)}
+
+
+async def test_a_page_and_an_end_that_the_pager_took_and_lost_arrive_all_the_same(world: World) -> None:
+    one = waiting()
+    world.pager.lose = 1
+    await world.tell(one, ask(one))
+    async with notifying(world.kafka, {"oncall": world.sinks["oncall"]}):
+        await seen(lambda: len(world.pager.incidents) == 1, "the page is there")
+        (page,) = world.pager.incidents
+        world.pager.lose = 1
+        await world.tell(over(one))
+        await seen(lambda: page.status == "resolved", "the page ends")
+    assert (page.key, page.log) == (f"{one.id}-1", ["trigger", "resolve"])

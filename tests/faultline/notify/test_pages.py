@@ -178,7 +178,7 @@ def test_a_page_ends_when_faultline_goes_on_and_what_fails_then_is_another_page(
     failed = replace(ended(one, RunOutcome.FAILED, LATE + timedelta(minutes=2)), id=going.id)
     story.take(replace(one, revision=2, state=IncidentState.AWAITING_HUMAN), failed)
     (second,) = story.start(LATE + timedelta(minutes=4))
-    slot = story.slot(second, LATE)
+    slot = story.slot(second, LATE + timedelta(minutes=4))
     assert slot.params["dedup_key"] == f"{one.id}-1-2"
     assert "the automation failed" in slot.message.summary
 

@@ -9,18 +9,21 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Retry, Unknown
 from faultline.notify.notice_documents import DocumentIndex
 from faultline.notify.partition_notices import planner_of
+from faultline.notify.sink_pause import SinkPause
 from faultline.notify.sink_worker import FORGOTTEN_AFTER, SinkWorker
 from faultline.notify.sources import NoticeSources
 from streams.config.notifier_settings import SinkSettings
 from streams.kafka.fenced_store import FencedStore
 from streams.model.incident import Incident, IncidentState
+from streams.model.run import RunOutcome, RunState
 from streams.model.signal import Severity
 from streams.model.thread import Thread
-from tests.faultline.notify.stories import EXPIRY_S, LINKS, NOW, asking, incident, node
+from tests.faultline.notify.stories import EXPIRY_S, LINKS, NOW, asking, ended, incident, node
 
 HOUR = timedelta(hours=1)
 LATE = NOW + timedelta(minutes=11)
@@ -73,6 +76,34 @@ class Recorder:
         """Nothing is open."""
 
 
+class Forgetful(Recorder):
+    """A pager that takes everything and processes it later; `loses` of what it takes come to nothing."""
+
+    def __init__(self, loses: int = 0) -> None:
+        super().__init__()
+        self.loses, self.looked = loses, 0
+        self.states: dict[str, str] = {}
+        self.keys: set[Any] = set()
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        state = str(effect.params["state"])
+        if effect.action == "page" and effect.key in self.states:
+            return AlreadyDone()
+        self.told.append((effect.action, state))
+        self.keys.add(effect.params["dedup_key"])
+        if self.loses:
+            self.loses -= 1
+        else:
+            self.states[effect.key] = state
+        return Done({"dedup_key": "x"}, check_after_s=30)
+
+    async def lookup(self, effect: Effect) -> Outcome:
+        self.looked += 1
+        found = self.states.get(effect.key, "")
+        made = bool(found) if effect.action == "page" else found == effect.params["state"]
+        return AlreadyDone() if made else Absent("nothing has its key")
+
+
 class Sink:
     """A worker, its clock, and what it is made of. `restart` is what a crash of the process leaves."""
 
@@ -84,7 +115,7 @@ class Sink:
         self.sources = NoticeSources(approval_expiry_s=EXPIRY_S)
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, pause: SinkPause | None = None) -> None:
         store = cast("FencedStore[Thread]", self.store)
         index = DocumentIndex("sink", store.documents)
         planner = planner_of(self.settings, self.sources, index, LINKS)
@@ -95,6 +126,7 @@ class Sink:
             store,
             self.other_side,
             self.sources,
+            pause=pause,
             lease_s=30,
             debounce_s=60,
             clock=lambda: self.now,
@@ -292,3 +324,199 @@ async def test_what_ended_long_ago_is_forgotten() -> None:
     await sink.until(sink.now + HOUR)
     assert sink.store.documents == {}
     assert len(sink.other_side.told) == 2
+
+
+def forgetful(loses: int = 0, **settings: object) -> tuple[Sink, Forgetful]:
+    """A sink whose other side answers that it has taken everything."""
+    sink, pager = Sink(**cast("dict[str, Any]", settings)), Forgetful(loses)
+    sink.other_side = pager
+    sink.restart()
+    return sink, pager
+
+
+async def test_a_page_that_was_taken_and_never_made_is_sent_again_with_its_key() -> None:
+    sink, pager = forgetful(loses=1)
+    sink.take(incident())
+    with capture_logs() as logs:
+        await sink.until(LATE)
+    assert pager.told == [("page", "triggered")] * 2
+    assert len(pager.keys) == 1
+    assert [one["log_level"] for one in logs if "never made" in one["event"]] == ["warning"]
+    await sink.until(NOW + 24 * HOUR)
+    assert pager.told == [("page", "triggered")] * 2
+    assert pager.looked == 2
+
+
+async def test_a_page_that_is_never_made_is_sent_again_with_growing_pauses_and_given_up_with_an_error() -> (
+    None
+):
+    sink, pager = forgetful(loses=1_000)
+    sink.take(incident())
+    sent: list[datetime] = []
+    looked = pager.lookup
+
+    async def look(effect: Effect) -> Outcome:
+        sent.append(sink.now)
+        return await looked(effect)
+
+    pager.lookup = look  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        await sink.until(NOW + 24 * HOUR)
+    assert pager.told == [("page", "triggered")] * 6
+    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(sent)]
+    assert pauses == [60, 120, 240, 480, 960]
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == ["taken and never made, given up"]
+
+
+async def test_a_check_outlives_a_restart() -> None:
+    sink, pager = forgetful(loses=1)
+    sink.take(incident())
+    await sink.until(NOW + timedelta(minutes=10, seconds=5))
+    assert pager.told == [("page", "triggered")]
+    sink.restart()
+    await sink.until(LATE)
+    assert pager.told == [("page", "triggered")] * 2
+
+
+async def test_what_ended_before_its_check_is_not_paged_again() -> None:
+    sink, pager = forgetful(loses=1)
+    one = incident()
+    sink.take(one)
+    await sink.until(NOW + timedelta(minutes=10, seconds=5))
+    sink.take(over(one))
+    await sink.until(LATE + HOUR)
+    assert [told for told in pager.told if told[0] == "page"] == [("page", "triggered")]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_an_end_that_was_taken_and_came_to_nothing_is_sent_again(restarted: bool) -> None:
+    sink, pager = forgetful()
+    one = incident()
+    sink.take(one)
+    await sink.until(LATE)
+    pager.loses = 1
+    sink.take(over(one))
+    await sink.until(LATE + timedelta(seconds=5))
+    assert list(pager.states.values()) == ["triggered"]
+    if restarted:
+        sink.restart()
+    await sink.until(LATE + HOUR)
+    assert list(pager.states.values()) == ["resolved"]
+    assert pager.told == [("page", "triggered"), *[("update_page", "resolved")] * 2]
+
+
+async def test_what_comes_up_again_while_an_end_is_checked_is_another_page() -> None:
+    sink, pager = forgetful()
+    one = incident()
+    sink.take(one)
+    await sink.until(LATE)
+    running = replace(asking(one), steps=(), state=RunState.RUNNING, revision=5)
+    sink.sources.take_run(replace(running, plan=replace(running.plan, steps=())))
+    await sink.until(LATE + timedelta(seconds=5))
+    assert pager.told[-1] == ("update_page", "resolved")
+    sink.sources.take_run(replace(ended(one, RunOutcome.FAILED, LATE), id=running.id))
+    await sink.until(LATE + HOUR)
+    assert len(pager.keys) == 2
+    assert sorted(pager.states.values()) == ["resolved", "triggered"]
+
+
+async def test_whoever_needs_somebody_while_a_page_turns_out_to_be_ended_is_paged() -> None:
+    sink = Sink()
+    one = incident()
+    sink.take(one)
+    await sink.until(LATE)
+    running = replace(asking(one), steps=(), state=RunState.RUNNING, revision=5)
+    # The end arrives, and its answer is lost.
+    ended_there: list[bool] = []
+
+    def answer(effect: Effect) -> Outcome:
+        if effect.params["state"] == "resolved":
+            ended_there.append(True)
+            return Unknown("no answer", after_s=60)
+        if effect.action == "update_page":
+            return Refused("a person has resolved it", moot=True)
+        return Done()
+
+    async def look(effect: Effect) -> Outcome:
+        return Refused("a person has resolved it", moot=True)
+
+    sink.other_side.answer = answer
+    sink.other_side.lookup = look  # type: ignore[method-assign]
+    sink.sources.take_run(replace(running, plan=replace(running.plan, steps=())))
+    await sink.until(LATE + timedelta(seconds=5))
+    assert ended_there
+    sink.sources.take_run(replace(ended(one, RunOutcome.FAILED, sink.now), id=running.id))
+    await sink.until(LATE + HOUR)
+    assert sink.other_side.told == [("page", "triggered")] * 2
+
+
+async def test_checks_cost_one_call_a_page_also_for_two_thousand_incidents() -> None:
+    sink, pager = forgetful()
+    sink.take(*(incident(f"gpu-{n}") for n in range(2_000)))
+    await sink.until(LATE + HOUR)
+    assert (len(pager.told), pager.looked) == (1, 1)
+
+
+async def test_a_token_that_may_not_look_makes_no_second_page() -> None:
+    sink, pager = forgetful()
+
+    async def look(effect: Effect) -> Outcome:
+        return Refused(f"{effect.action}: refused with 401")
+
+    pager.lookup = look  # type: ignore[method-assign]
+    sink.take(incident())
+    with capture_logs() as logs:
+        await sink.until(LATE + HOUR)
+    assert pager.told == [("page", "triggered")]
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == [
+        "cannot be checked whether it was made"
+    ]
+
+
+async def test_a_pause_that_a_sink_asks_for_holds_for_all_of_its_partitions_and_all_kinds_of_work() -> None:
+    pause, one, other = SinkPause(), Sink(), Sink(group_window_s=0)
+    one.restart(pause)
+    other.restart(pause)
+    other.take(incident("gpu-2"))
+    await other.until(LATE)
+    assert other.other_side.told == [("page", "triggered")]
+    one.other_side.answer = lambda _: Retry(120.0, "too many requests", asked=True)
+    one.take(incident())
+    await one.until(NOW + timedelta(minutes=10, seconds=1))
+    other.now = one.now
+    other.take(over(incident("gpu-2")), incident("gpu-3"))
+    await other.until(NOW + timedelta(minutes=11, seconds=59))
+    assert other.other_side.told == [("page", "triggered")]
+    await other.until(NOW + timedelta(minutes=12, seconds=1))
+    assert len(other.other_side.told) == 3
+
+
+async def test_a_pause_that_nobody_asked_for_holds_for_its_own_partition() -> None:
+    pause, one, other = SinkPause(), Sink(), Sink()
+    one.restart(pause)
+    other.restart(pause)
+    one.other_side.answer = lambda _: Retry(60.0, "the silence would have ended already")
+    one.take(incident())
+    await one.until(NOW + timedelta(minutes=10, seconds=1))
+    other.take(incident("gpu-2"))
+    await other.until(NOW + timedelta(minutes=10, seconds=1))
+    assert other.other_side.told == [("page", "triggered")]
+
+
+async def test_a_page_held_back_by_a_broken_sink_is_not_sent_for_a_question_that_is_new() -> None:
+    sink, one = Sink(), incident()
+    sink.other_side.answer = lambda _: Retry(1.0, "no connection")
+    sink.take(one)
+    await sink.until(LATE)
+    # Approved, and the next question is a minute old when the sink is back.
+    running = replace(asking(one), steps=(), state=RunState.RUNNING, revision=5)
+    sink.sources.take_run(replace(running, plan=replace(running.plan, steps=())))
+    await sink.until(LATE + timedelta(minutes=9))
+    asked_again = LATE + timedelta(minutes=10)
+    sink.now = asked_again
+    sink.sources.take_run(asking(one, asked_again))
+    sink.other_side.answer = lambda _: Done()
+    await sink.until(asked_again + timedelta(minutes=9))
+    assert sink.other_side.told == []
+    await sink.until(asked_again + timedelta(minutes=11))
+    assert sink.other_side.told == [("page", "triggered")]
