@@ -87,7 +87,7 @@ async def change(
     headers: Mapping[str, str] | None = None,
     upload: Upload | None = None,
 ) -> dict[str, Any]:
-    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body or is a list).
+    """Send a request that changes something, once, and return its JSON object (empty without a body; a list as `items`).
 
     Raises:
         Fenced: the lease does not hold any more; nothing was sent.
@@ -117,7 +117,7 @@ async def change(
     where = _where(client, method, path)
     answer = _answer(where, response, uncertain=Ambiguous)
     if isinstance(answer, list):  # as Jira answers an upload
-        return {}
+        return {"items": answer}
     return answer
 
 

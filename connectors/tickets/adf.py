@@ -6,13 +6,14 @@ because it has no mark-up in text. The schema forbids empty text nodes, so empty
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.rendering.simple_blocks import simple
+from connectors.rendering.simple_blocks import SimpleBlock
+from connectors.tickets.fitting import CELLS, MORE, fitted, longest, units
 from streams.model.clock import rfc3339
 from streams.model.message import (
-    Block,
     Buttons,
     Code,
     Fact,
@@ -26,8 +27,9 @@ from streams.model.message import (
 )
 
 MAX_DOCUMENT = 30_000
-"""Characters of text in one document; Jira refuses fields beyond 32,767 characters."""
+"""Characters of one document with its mark-up; Jira refuses fields beyond 32,767 characters."""
 MAX_TEXT = 4000
+MAX_CELL = 1000
 MAX_ROWS = 100
 
 Node = dict[str, Any]
@@ -35,22 +37,12 @@ Node = dict[str, Any]
 
 def document(message: Message, *, footer: str = "") -> Node:
     """A whole document. `footer` is small print in a paragraph of its own, never left out: tokens are put there."""
-    nodes: list[Node] = []
-    room = MAX_DOCUMENT - len(footer)
-    for block in message.blocks:
-        node = _node(block)
-        if node is None:
-            continue
-        room -= _text_length(node)
-        if room < 0:
-            nodes.append(_paragraph("… more than a ticket takes; the rest is in the incident's timeline."))
-            break
-        nodes.append(node)
+    end = [_paragraph(footer, marks=[{"type": "code"}])] if footer else []
+    room = MAX_DOCUMENT - sum(map(_size, end)) - 100
+    nodes = fitted(message.blocks, room, _node, _size, _paragraph(MORE))
     if not nodes:
-        nodes.append(_paragraph(message.summary))
-    if footer:
-        nodes.append(_paragraph(footer, marks=[{"type": "code"}]))
-    return {"type": "doc", "version": 1, "content": nodes}
+        nodes = [_paragraph(plain(message.summary, MAX_TEXT))]
+    return {"type": "doc", "version": 1, "content": [*nodes, *end]}
 
 
 def texts(node: Any) -> list[str]:
@@ -63,49 +55,78 @@ def texts(node: Any) -> list[str]:
     return []
 
 
-def _node(whole: Block) -> Node | None:
-    match simple(whole):
+def _node(whole: SimpleBlock, room: int) -> tuple[Node | None, bool]:
+    """A block within its room, None where nothing of it fits; and whether it is whole."""
+    match whole:
         case Heading() as block:
-            return {"type": "heading", "attrs": {"level": 3}, "content": _text(plain(block.text, 255))}
+            return longest(plain(block.text, 255), room, _heading, _size)
         case Paragraph() as block:
-            return _paragraph(block.text)
+            return longest(block.text, room, _paragraph, _size)
         case Facts() as block:
-            lines = [
-                {"type": "tableRow", "content": [_cell(_text(plain(f.label, MAX_TEXT))), _cell(_fact(f))]}
-                for f in block.facts[:MAX_ROWS]
-            ]
-            return {"type": "table", "content": lines}
+            return _facts(block, room)
         case Table() as block:
-            return _table(block.columns, block.rows)
+            lines = [_row("tableHeader", block.columns)] if block.columns else []
+            return _table(
+                lines + [_row("tableCell", row) for row in block.rows[:MAX_ROWS]], room, len(block.rows)
+            )
         case Code() as block:
-            return {"type": "codeBlock", "content": _text(plain(block.text, MAX_TEXT))}
+            return longest(
+                block.text, room, lambda text: {"type": "codeBlock", "content": _text(text)}, _size
+            )
         case Buttons():  # a ticket takes no answers
-            return None
+            return None, True
+
+
+def _heading(text: str) -> Node:
+    return {"type": "heading", "attrs": {"level": 3}, "content": _text(text)}
 
 
 def _paragraph(text: str, *, marks: list[Node] | None = None) -> Node:
-    return {"type": "paragraph", "content": _text(plain(text, MAX_TEXT), marks=marks)}
+    return {"type": "paragraph", "content": _text(text, marks=marks)}
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Node:
-    lines = [_row("tableHeader", columns)] if columns else []
-    lines += [_row("tableCell", row) for row in rows[:MAX_ROWS]]
-    return {"type": "table", "content": lines}
+def _facts(block: Facts, room: int) -> tuple[Node | None, bool]:
+    """All facts, their values cut evenly where the room is short."""
+    for limit in CELLS:
+        rows: list[Node] = [
+            {"type": "tableRow", "content": [_cell(_text(plain(f.label, limit))), _cell(_fact(f, limit))]}
+            for f in block.facts[:MAX_ROWS]
+        ]
+        part, whole = _table(rows, room, len(block.facts))
+        if whole:
+            return part, limit == CELLS[0] or not any(len(fact.text) > limit for fact in block.facts)
+    return part, False
+
+
+def _table(lines: Sequence[Node], room: int, rows: int) -> tuple[Node | None, bool]:
+    """The lines that fit, from the first."""
+    left, kept = room - _size({"type": "table", "content": []}), list[Node]()
+    for line in lines:
+        left -= _size(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    if not kept:
+        return None, not lines
+    return {"type": "table", "content": kept}, len(kept) == len(lines) and rows <= MAX_ROWS
 
 
 def _cell(content: list[Node]) -> Node:
     return {"type": "tableCell", "content": [{"type": "paragraph", "content": content}]}
 
 
-def _fact(fact: Fact) -> list[Node]:
-    text = plain(rfc3339(fact.at) if fact.at else fact.text, MAX_TEXT)
+def _fact(fact: Fact, limit: int) -> list[Node]:
+    text = plain(rfc3339(fact.at) if fact.at else fact.text, limit)
     if fact.url and is_web_address(fact.url):
         return _text(text, marks=[{"type": "link", "attrs": {"href": fact.url}}])
     return _text(text)
 
 
 def _row(cell: str, texts: Sequence[str]) -> Node:
-    return {"type": "tableRow", "content": [{"type": cell, "content": [_paragraph(text)]} for text in texts]}
+    return {
+        "type": "tableRow",
+        "content": [{"type": cell, "content": [_paragraph(plain(text, MAX_CELL))]} for text in texts],
+    }
 
 
 def _text(text: str, *, marks: list[Node] | None = None) -> list[Node]:
@@ -114,5 +135,6 @@ def _text(text: str, *, marks: list[Node] | None = None) -> list[Node]:
     return [{"type": "text", "text": text} | ({"marks": marks} if marks else {})]
 
 
-def _text_length(node: Node) -> int:
-    return sum(map(len, texts(node)))
+def _size(node: Node) -> int:
+    """The length of the JSON: Jira's limit is on what it stores."""
+    return units(json.dumps(node, ensure_ascii=False, separators=(",", ":")))

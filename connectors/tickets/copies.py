@@ -1,4 +1,4 @@
-"""Copies of tickets and comments that got through, folded into the first; and the closing that needs its comment said once.
+"""Copies of tickets, comments and files that got through, folded into the first; and the closing that says its reason once.
 
 Copies come from requests that were thought lost. Whoever sees two keeps the older one, so two processes never disagree.
 """
@@ -12,7 +12,7 @@ import structlog
 
 from connectors.base import LeaseHeld
 from connectors.http import Ambiguous
-from connectors.tickets.ticket_api import Comment, Ticket, TicketApi
+from connectors.tickets.ticket_api import Comment, Ticket, TicketApi, TicketFile
 from streams.model.errors import Permanent, Temporary
 from streams.model.message import Fact, Facts, Message, Paragraph
 
@@ -67,6 +67,27 @@ async def fold_comments(
                 raise Temporary(str(error)) from error
             except Permanent as error:
                 log.warning("could not take back a doubled comment", ticket=ticket.key, reason=str(error))
+
+
+async def attach_once(api: TicketApi, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    """Attach a file that is not there yet. Where somebody did the same meanwhile, the first of the two copies stays.
+
+    Only files of one author are copies of each other: what a person attached under the same name is theirs.
+    """
+    if any(one.name == file.name for one in await api.attached(ticket)):
+        return
+    made = await api.attach(ticket, file, lease)
+    same = [one for one in await api.attached(ticket) if one.name == file.name]
+    author = next((one.by for one in same if one.id == made), None)
+    for copy in [one for one in same if one.by == author][1:]:
+        try:
+            await api.detach(ticket, copy, lease)
+        except Ambiguous as error:
+            raise Temporary(str(error)) from error
+        except Permanent as error:
+            log.warning(
+                "could not delete a doubled file", ticket=ticket.key, file=file.name, reason=str(error)
+            )
 
 
 def _says_again(comment: Comment, first: Comment, token: str) -> bool:

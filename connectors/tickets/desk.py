@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -27,9 +26,11 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.http import translated
-from connectors.tickets.copies import finish, fold, fold_comments, holds
+from connectors.http import Ambiguous, translated
+from connectors.tickets.copies import attach_once, finish, fold, fold_comments, holds
+from connectors.tickets.creates import Creates, remember
 from connectors.tickets.evidence_files import files_of
+from connectors.tickets.finding import Finder
 from connectors.tickets.ticket_api import (
     Draft,
     Marks,
@@ -37,8 +38,8 @@ from connectors.tickets.ticket_api import (
     Ticket,
     TicketApi,
     TicketFile,
+    check_marks,
     marks_of,
-    path_safe,
 )
 from connectors.tickets.ticket_fields import TicketFields
 from connectors.tickets.ticket_message import ticket_message, ticket_title
@@ -49,10 +50,6 @@ log = structlog.get_logger(__name__)
 
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], datetime]
-V = TypeVar("V")
-
-MAX_REMEMBERED = 20_000
-"""Tickets made by this process whose ids are remembered, so that the search's lag does not matter for them."""
 
 
 def _utc_now() -> datetime:
@@ -81,13 +78,12 @@ class TicketDesk:
     ) -> None:
         self._api = api
         self._fields = fields or TicketFields({})
-        self._reopen_within = timedelta(hours=reopen_within_h)
+        self._finder = Finder(api, timedelta(hours=reopen_within_h))
+        self._creates = Creates()
         self._console_url = console_url
         self._evidence = evidence
         self._sleep = sleep
         self._clock = clock
-        self._made: dict[str, str] = {}
-        """Id by the incident's mark, of tickets that this process made."""
         self._in_doubt: dict[str, None] = {}
         """Keys that were looked up and not found: what is made for them may be a copy, so it is looked at again."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -113,6 +109,7 @@ class TicketDesk:
         return await translated(self._withdraw(effect, lease))
 
     async def _apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        self._check(effect)
         match effect.action:
             case "open_ticket":
                 return await self._open(effect, lease)
@@ -124,18 +121,19 @@ class TicketDesk:
                 raise Permanent(f"unknown action {other}")
 
     async def _lookup(self, effect: Effect) -> Outcome:
+        self._check(effect)
         marks = marks_of(effect)
         if effect.action == "open_ticket":
-            tickets = await self._tickets(effect)
+            tickets = await self._finder.tickets(effect)
             if not tickets:
                 await self._sleep(self._api.search_lag_s)
-                tickets = await self._tickets(effect)
+                tickets = await self._finder.tickets(effect)
             if not tickets:
                 return self._absent(marks, "no ticket carries its mark")
             if left := await self._left_to_do(effect, tickets[0]):
                 return Waiting(0.0, left, _result(tickets[0]))
             return AlreadyDone(_result(tickets[0]))
-        ticket = await self._ticket(effect)
+        ticket = await self._finder.ticket(effect)
         if ticket is None:
             return Absent("the incident has no ticket")
         made = ticket.is_done
@@ -143,14 +141,19 @@ class TicketDesk:
             made = await self._has_comment(ticket, marks.key)
         return AlreadyDone(_result(ticket)) if made else self._absent(marks, f"not on {ticket.key}")
 
+    def _check(self, effect: Effect) -> None:
+        """Refuse what would not be found again, before anything is made."""
+        marks = marks_of(effect)
+        check_marks(marks, self._api.misfit(marks))
+
     def _absent(self, marks: Marks, why: str) -> Absent:
-        _remember(self._in_doubt, marks.key, None)
+        remember(self._in_doubt, marks.key, None)
         return Absent(why)
 
     async def _open(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         marks = marks_of(effect)
-        tickets = await self._tickets(effect)
-        if not tickets and (earlier := await self._earlier(marks)) is not None:
+        tickets = await self._finder.tickets(effect)
+        if not tickets and (earlier := await self._finder.earlier(marks, self._clock())) is not None:
             await self._api.claim(earlier, marks, lease)
             claimed = await self._api.read(earlier.id)
             tickets = [claimed] if claimed is not None else []
@@ -159,10 +162,19 @@ class TicketDesk:
             did = await self._complete(effect, tickets[0], lease)
             self._in_doubt.pop(marks.key, None)
             return AlreadyDone(_result(tickets[0]), did or f"{tickets[0].key} was already open")
+        if (
+            hindered := self._creates.hindrance(marks.key, effect, self._clock(), self._api.search_lag_s)
+        ) is not None:
+            return hindered
         title, message = ticket_title(effect), ticket_message(effect, self._console_url)
         # Nothing that could fail may follow the create: only its success may be reported.
-        made = await self._api.create(Draft(title, message, marks, self._fields.filled(effect)), lease)
-        _remember(self._made, marks.incident, made.id)
+        try:
+            made = await self._api.create(Draft(title, message, marks, self._fields.filled(effect)), lease)
+        except Ambiguous:
+            self._creates.unanswered(marks.key, self._clock())
+            raise
+        self._finder.made(marks, made)
+        self._creates.made(marks.key, made)
         if marks.key in self._in_doubt:
             return Waiting(self._api.search_lag_s, f"opened {made.key}; looking for copies", _result(made))
         if self._files(effect):
@@ -178,12 +190,9 @@ class TicketDesk:
                 did = f"reopened {ticket.key}"
             text = ticket_message(effect, self._console_url, opening="The fault is back.")
             await self._api.comment(ticket, text, f"{marks.key}-again", lease)
-        attached = await self._api.attached(ticket) if self._files(effect) else frozenset[str]()
         for file in self._files(effect):
-            if file.name in attached:
-                continue
             try:
-                await self._api.attach(ticket, file, lease)
+                await attach_once(self._api, ticket, file, lease)
             except Permanent as error:
                 # The ticket is what matters: one that takes no files (a right, a size) is not a failed step.
                 log.warning("could not attach evidence", ticket=ticket.key, file=file.name, reason=str(error))
@@ -195,7 +204,8 @@ class TicketDesk:
         marks = marks_of(effect)
         if marks.again in ticket.marks and not await self._has_comment(ticket, f"{marks.key}-again"):
             return f"{ticket.key} is to be reopened"
-        if (files := self._files(effect)) and {f.name for f in files} - await self._api.attached(ticket):
+        files = {file.name for file in self._files(effect)}
+        if files and files - {one.name for one in await self._api.attached(ticket)}:
             return f"evidence is to be attached to {ticket.key}"
         return ""
 
@@ -222,18 +232,29 @@ class TicketDesk:
         ticket = await self._folded_ticket(effect, lease)
         if ticket is None:
             return self._no_ticket()
+        key = marks_of(effect).key
         if ticket.is_done:
+            await self._fold_comments(ticket, lease)
+            self._in_doubt.pop(key, None)
             return AlreadyDone(_result(ticket), f"{ticket.key} is {ticket.status}")
-        await finish(
-            self._api, ticket, ticket_message(effect, self._console_url), marks_of(effect).key, lease
-        )
+        await finish(self._api, ticket, ticket_message(effect, self._console_url), key, lease)
+        # Seldom does anything follow a closing that would see what a second process said meanwhile: so it is looked for now.
+        await self._fold_comments(ticket, lease)
+        if key in self._in_doubt and self._api.folds_comments:
+            return Waiting(
+                self._api.search_lag_s, f"closed {ticket.key}; looking for copies", _result(ticket)
+            )
         return Done(_result(ticket), f"closed {ticket.key}")
+
+    async def _fold_comments(self, ticket: Ticket, lease: LeaseHeld) -> None:
+        if self._api.folds_comments:
+            await fold_comments(self._api, ticket, await self._api.comments(ticket), lease)
 
     async def _withdraw(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Close the ticket, say why, and take our marks off: a withdrawn ticket must not be found as the open one."""
         marks = marks_of(effect)
         token = f"{marks.key}-undo"
-        tickets = [ticket for ticket in await self._tickets(effect) if marks.key in ticket.marks]
+        tickets = [ticket for ticket in await self._finder.tickets(effect) if marks.key in ticket.marks]
         if not tickets:
             return AlreadyDone(detail="there is no ticket of ours")
         ticket, *copies = tickets
@@ -248,50 +269,15 @@ class TicketDesk:
         await fold(self._api, tickets, lease)
         for each in (*copies, ticket):  # the first one last: until then the next call finds it and goes on
             await self._api.forget(each, marks, lease)
-        self._made.pop(marks.incident, None)
+        self._finder.withdrawn(marks)
+        self._creates.withdrawn(marks.key)
         return Done(_result(ticket), f"withdrew {ticket.key}")
 
     async def _folded_ticket(self, effect: Effect, lease: LeaseHeld) -> Ticket | None:
-        tickets = await self._tickets(effect)
+        tickets = await self._finder.tickets(effect)
         if tickets:
             await fold(self._api, tickets, lease)
-        return await self._ticket(effect, tickets)
-
-    async def _ticket(self, effect: Effect, tickets: Sequence[Ticket] | None = None) -> Ticket | None:
-        """The ticket a later step is about: the one it names, else the oldest of the incident."""
-        if named := effect.params.get("ticket") or effect.prior.get("ticket"):
-            return await self._api.read(path_safe(str(named)))
-        found = await self._tickets(effect) if tickets is None else tickets
-        return found[0] if found else None
-
-    async def _tickets(self, effect: Effect) -> list[Ticket]:
-        """The incident's tickets, oldest first, including the one this process made or was given. Withdrawn ones are not."""
-        mark = marks_of(effect).incident
-        known = [str(i) for i in dict.fromkeys((self._made.get(mark), effect.prior.get("id"))) if i]
-        found = {ticket.id: ticket for ticket in await self._api.search(mark, known=known)}
-        for ticket_id in known:
-            # Reading by id never lags.
-            if ticket_id not in found and (ticket := await self._api.read(ticket_id)) is not None:
-                found[ticket_id] = ticket
-        ours = [t for t in found.values() if mark in t.marks and t.is_ours]
-        return sorted(ours, key=lambda ticket: ticket.born)
-
-    async def _earlier(self, marks: Marks) -> Ticket | None:
-        """The ticket of this fault's last incident, if it is open or was closed within the time set."""
-        if not self._reopen_within or not marks.place:
-            return None
-        found = sorted(await self._api.search(marks.place), key=lambda ticket: ticket.born)
-        # A withdrawn ticket has no incident any more, or no effect.
-        found = [t for t in found if t.is_ours and marks.place in t.marks and _incidents(t)]
-        if not found:
-            return None
-        # Of one incident's copies the oldest is the ticket; the others were closed as copies.
-        of = _incidents(found[-1])
-        last = next(ticket for ticket in found if _incidents(ticket) & of)
-        if not last.is_done:
-            return last
-        recent = last.closed_at is not None and self._clock() - last.closed_at <= self._reopen_within
-        return last if recent and last.can_reopen else None
+        return await self._finder.ticket(effect, tickets)
 
     async def _has_comment(self, ticket: Ticket, token: str) -> bool:
         return holds(await self._api.comments(ticket), token)
@@ -300,15 +286,5 @@ class TicketDesk:
         return Blocked("no ticket", "no ticket of this incident was found yet", self._api.search_lag_s)
 
 
-def _incidents(ticket: Ticket) -> frozenset[str]:
-    return frozenset(m for m in ticket.marks if m.startswith("faultline-inc"))
-
-
 def _result(ticket: Ticket) -> Result:
     return {"ticket": ticket.key, "id": ticket.id, "url": ticket.url}
-
-
-def _remember(memory: dict[str, V], name: str, value: V) -> None:
-    memory[name] = value
-    if len(memory) > MAX_REMEMBERED:
-        memory.pop(next(iter(memory)))

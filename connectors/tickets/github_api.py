@@ -19,12 +19,14 @@ from connectors.tickets.markup import markdown_text
 from connectors.tickets.ticket_api import (
     COMMON_LABEL,
     PLACE,
+    Attached,
     Comment,
     Draft,
     Marks,
     Phase,
     Ticket,
     TicketFile,
+    too_long,
 )
 from streams.config.ticket_settings import GitHubSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
@@ -34,6 +36,7 @@ MAX_BODY = 60_000
 """Characters; GitHub takes 65,536."""
 MAX_FILE = 55_000
 MAX_PAGES = 50
+MAX_LABEL = 50
 
 _MAY_LABEL = ("admin", "maintain", "push", "triage")
 
@@ -67,6 +70,10 @@ class GitHubApi:
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+    def misfit(self, marks: Marks) -> str:
+        """Labels have 50 characters. The key is in the body."""
+        return too_long([(marks.incident, MAX_LABEL), (marks.place, MAX_LABEL)], "a label of GitHub")
 
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         """Issues with a label. Of a place that fails often the latest count."""
@@ -169,16 +176,25 @@ class GitHubApi:
         """Only what can be read as a comment."""
         return file.media_type == "text/plain"
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
-        """Names of the files that stand in comments."""
-        texts = [comment.text for comment in await self.comments(ticket)]
-        return frozenset(name for name in ("evidence.txt",) if any(_file_token(name) in t for t in texts))
+    async def attached(self, ticket: Ticket) -> list[Attached]:
+        """The files that stand in comments."""
+        found = [
+            Attached(comment.id, name, comment.by)
+            for comment in await self.comments(ticket)
+            for name in ("evidence.txt",)
+            if _file_token(name) in comment.text
+        ]
+        return sorted(found, key=lambda one: one.id.rjust(20, "0"))
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
         """Put the file into a folded comment."""
         text = fenced(file.content.decode(errors="replace"), MAX_FILE)
         body = f"<details><summary>{file.name}</summary>\n\n{text}\n\n</details>\n\n<!-- {_file_token(file.name)} -->"
-        await self._say(ticket, body, lease)
+        return await self._say(ticket, body, lease)
+
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        """Delete the comment."""
+        await self.drop_comment(ticket, Comment(attached.id, attached.by, ""), lease)
 
     async def _check_rights(self) -> None:
         if self._may_label:
@@ -191,19 +207,20 @@ class GitHubApi:
             )
         self._may_label = True
 
-    async def _say(self, ticket: Ticket, body: str, lease: LeaseHeld) -> None:
+    async def _say(self, ticket: Ticket, body: str, lease: LeaseHeld) -> str:
         path = f"{self._issue(ticket.id)}/comments"
-        await self._send("POST", path, {"body": body}, lease, f"the comment on {ticket.key}")
+        answer = await self._send("POST", path, {"body": body}, lease, f"the comment on {ticket.key}")
+        return str(answer.get("id", ""))
 
     async def _send(
         self, method: str, path: str, body: Any, lease: LeaseHeld, what: str, *, gone: bool = False
-    ) -> None:
+    ) -> Mapping[str, Any]:
         """`gone`: that it is not there (any more) is what was wanted."""
         try:
-            await change(self._http, method, path, lease=lease, json=body)
+            return await change(self._http, method, path, lease=lease, json=body)
         except Rejected as error:
             if gone and error.status == 404:
-                return
+                return {}
             raise Permanent(f"GitHub refuses {what}: {_complaint(error)}") from error
 
     def _issue(self, number: str) -> str:

@@ -18,12 +18,14 @@ from connectors.tickets.markup import markdown_text
 from connectors.tickets.ticket_api import (
     COMMON_LABEL,
     PLACE,
+    Attached,
     Comment,
     Draft,
     Marks,
     Phase,
     Ticket,
     TicketFile,
+    too_long,
 )
 from streams.config.ticket_settings import GitLabSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
@@ -32,6 +34,7 @@ from streams.model.message import Message, plain
 MAX_BODY = 100_000
 """Characters; GitLab takes a million, people don't."""
 MAX_PAGES = 50
+MAX_LABEL = 255
 
 
 class GitLabApi:
@@ -56,6 +59,10 @@ class GitLabApi:
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+    def misfit(self, marks: Marks) -> str:
+        """Labels have 255 characters. The key is in the description."""
+        return too_long([(marks.incident, MAX_LABEL), (marks.place, MAX_LABEL)], "a label of GitLab")
 
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         """Issues with a label. Of a place that fails often the latest count."""
@@ -159,13 +166,17 @@ class GitLabApi:
         """GitLab takes any file."""
         return True
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
-        """Names of the files that notes of ours link to."""
-        texts = [comment.text for comment in await self.comments(ticket)]
-        names = ("evidence.json", "evidence.txt", "timeline.svg")
-        return frozenset(name for name in names if any(_file_token(name) in text for text in texts))
+    async def attached(self, ticket: Ticket) -> list[Attached]:
+        """The files that notes of ours link to."""
+        found = [
+            Attached(comment.id, name, comment.by)
+            for comment in await self.comments(ticket)
+            for name in ("evidence.json", "evidence.txt", "timeline.svg")
+            if _file_token(name) in comment.text
+        ]
+        return sorted(found, key=lambda one: one.id.rjust(20, "0"))
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
         """Upload the file and link it in a note. An upload whose note was lost is linked from nowhere and harms nobody."""
         body = Upload(file.name, file.media_type, file.content, part="file")
         try:
@@ -175,15 +186,20 @@ class GitLabApi:
         if not isinstance(answer.get("url"), str):
             raise Ambiguous(f"GitLab accepted {file.name} but returned no address")
         note = f"[{file.name}]({answer['url']})\n\n<!-- {_file_token(file.name)} -->"
-        await self._say(ticket, note, lease)
+        return await self._say(ticket, note, lease)
 
-    async def _say(self, ticket: Ticket, body: str, lease: LeaseHeld) -> None:
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        """Delete the note. The upload stays, linked from nowhere."""
+        await self.drop_comment(ticket, Comment(attached.id, attached.by, ""), lease)
+
+    async def _say(self, ticket: Ticket, body: str, lease: LeaseHeld) -> str:
         try:
-            await change(
+            answer = await change(
                 self._http, "POST", f"{self._issue(ticket.id)}/notes", lease=lease, json={"body": body}
             )
         except Rejected as error:
             raise Permanent(f"GitLab refuses the note on {ticket.key}: {_complaint(error)}") from error
+        return str(answer.get("id", ""))
 
     async def _edit(self, ticket: Ticket, fields: Mapping[str, Any], lease: LeaseHeld, what: str) -> None:
         try:

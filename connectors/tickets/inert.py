@@ -17,10 +17,12 @@ _REFERENCE = re.compile(r"([@#!~$%&^*])(?=[\w\"(\[{<])")
 _SCHEME = re.compile(r"(?i)\b(https?|ftps?|mailto|xmpp|data|javascript|vbscript)(:)")
 _WWW = re.compile(r"(?i)\bwww\.")
 _TICKET_NUMBER = re.compile(r"\b([A-Z]{2,10})-(?=\d)")
+_WIKI_PAGE = re.compile(r"\[(?=\[)")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|~:/@$%^\"'=])")
 _WIKI = re.compile(r"([\\{}\[\]|*^~?!#@])")
 _WIKI_LOOSE = re.compile(r"(?<!\w)([-_+])|([-_+])(?!\w)")
 _WIKI_OPENS = re.compile(r"(?m)^(\s*)(h[1-6]\.|bq\.)")
+_WIKI_ADDRESS = re.compile(r"(?i)\b(mailto|file|callto|skype|data|javascript|vbscript):|(?<=\w):(?=/|\\\\)")
 
 
 def one_line(text: str, limit: int) -> str:
@@ -54,6 +56,7 @@ def markdown(text: str, limit: int) -> str:
     """
     line = " ".join(plain(text, limit).split())
     line = _REFERENCE.sub(rf"\1{GAP}", line)
+    line = _WIKI_PAGE.sub(f"[{GAP}", line)
     line = _SCHEME.sub(rf"\1{GAP}\2{GAP}", line)
     line = _WWW.sub(f"www{GAP}.", line)
     line = _TICKET_NUMBER.sub(rf"\1-{GAP}", line)
@@ -71,10 +74,12 @@ def fenced(text: str, limit: int) -> str:
 
 
 def wiki(text: str, limit: int) -> str:
-    """Running text in Jira's wiki mark-up: no macro, link, mention, table, emphasis, heading or quotation."""
+    """Running text in Jira's wiki mark-up: no macro, link, address, mention, table, emphasis, heading or quotation."""
     line = " ".join(plain(text, limit).split())
     line = _WIKI.sub(r"\\\1", line)
     line = _WIKI_LOOSE.sub(lambda found: "\\" + (found[1] or found[2]), line)
+    # A bare address becomes a link by itself, and its colon takes no backslash. As an entity it looks the same and opens nothing.
+    line = _WIKI_ADDRESS.sub(lambda found: (found[1] or "") + "&#58;", line)
     return _WIKI_OPENS.sub(rf"\1{GAP}\2", line)
 
 

@@ -19,12 +19,14 @@ from connectors.tickets.markup import wiki_text
 from connectors.tickets.ticket_api import (
     COMMON_LABEL,
     PLACE,
+    Attached,
     Comment,
     Draft,
     Marks,
     Phase,
     Ticket,
     TicketFile,
+    too_long,
 )
 from streams.config.ticket_settings import JiraSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
@@ -32,6 +34,8 @@ from streams.model.message import Message, Paragraph, plain
 
 MAX_WIKI = 30_000
 """Characters; a field of Jira takes 32,767 unless the administrator says otherwise."""
+
+MAX_LABEL = 255
 
 _FIELDS = ["labels", "status", "summary", "resolutiondate", "updated"]
 _COMMENTS_PER_PAGE = 100
@@ -65,6 +69,10 @@ class JiraApi:
     async def close(self) -> None:
         """Close connections."""
         await self._http.aclose()
+
+    def misfit(self, marks: Marks) -> str:
+        """Labels have 255 characters."""
+        return too_long([(mark, MAX_LABEL) for mark in (*marks.all, marks.again)], "a label of Jira")
 
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         """Issues of the project with a label. `known` are ids for which Cloud's answer must not lag."""
@@ -168,16 +176,17 @@ class JiraApi:
         """Jira takes any file."""
         return True
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
-        """Names of the attachments."""
+    async def attached(self, ticket: Ticket) -> list[Attached]:
+        """The attachments, by their ids, which count up."""
         answer = await read(self._http, "GET", self._issue(ticket.id), params={"fields": "attachment"})
         rows = (answer.get("fields") or {}).get("attachment") or []
-        return frozenset(str(row.get("filename", "")) for row in rows)
+        found = [Attached(str(r.get("id", "")), str(r.get("filename", "")), _author(r)) for r in rows]
+        return sorted(found, key=lambda one: one.id.rjust(20, "0"))
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
         """Upload an attachment."""
         try:
-            await change(
+            answer = await change(
                 self._http,
                 "POST",
                 f"{self._issue(ticket.id)}/attachments",
@@ -187,6 +196,16 @@ class JiraApi:
             )
         except Rejected as error:
             raise Permanent(f"Jira refuses {file.name} on {ticket.key}: {_complaint(error)}") from error
+        return next((str(row.get("id", "")) for row in answer.get("items", ())), "")
+
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        """Delete an attachment; the right to delete one's own is enough."""
+        try:
+            await change(self._http, "DELETE", f"{self._root}/attachment/{attached.id}", lease=lease)
+        except Rejected as error:
+            if error.status != 404:
+                what = f"the deletion of {attached.name} on {ticket.key}"
+                raise Permanent(f"Jira refuses {what}: {_complaint(error)}") from error
 
     async def _transition(self, ticket: Ticket, wanted: str, setting: str, lease: LeaseHeld) -> None:
         path = f"{self._issue(ticket.id)}/transitions"
@@ -239,10 +258,14 @@ class JiraApi:
 
 
 def _comment(raw: Mapping[str, Any]) -> Comment:
-    author = raw.get("author") or {}
     body = raw.get("body")
     text = body if isinstance(body, str) else "\n".join(texts(body))
-    return Comment(str(raw.get("id")), str(author.get("accountId") or author.get("name") or ""), text)
+    return Comment(str(raw.get("id")), _author(raw), text)
+
+
+def _author(raw: Mapping[str, Any]) -> str:
+    author = raw.get("author") or {}
+    return str(author.get("accountId") or author.get("name") or "")
 
 
 def _born(issue_id: object) -> str:

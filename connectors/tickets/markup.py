@@ -1,17 +1,17 @@
 """Messages as wiki mark-up (Jira Data Center), as Markdown (GitHub, GitLab) and as plain text (ServiceNow).
 
-Each is cut to what the system takes, block by block, so that no block is cut open; the last line says that something is missing.
+Each is cut to what the system takes, within a text but never within an escape or a row; a line says where something is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from connectors.rendering.simple_blocks import simple
+from connectors.rendering.simple_blocks import SimpleBlock
 from connectors.tickets import inert
+from connectors.tickets.fitting import CELLS, MORE, fitted, longest, rows_that_fit, units
 from streams.model.clock import rfc3339
 from streams.model.message import (
-    Block,
     Buttons,
     Code,
     Fact,
@@ -24,123 +24,150 @@ from streams.model.message import (
     plain,
 )
 
-MAX_TEXT = 4000
+MAX_SUMMARY = 255
+"""Of what a message without blocks says."""
 MAX_CELL = 1000
 MAX_ROWS = 100
 
-_MORE = "… more than a ticket takes; the rest is in the incident's timeline."
+Rendered = tuple[str | None, bool]
+"""A block within its room, None where nothing of it fits; and whether it is whole."""
 
 
 def wiki_text(message: Message, limit: int, *, footer: str = "") -> str:
     """Jira's wiki mark-up. `footer` is put into a monospaced line of its own and never left out."""
     end = f"{{{{{footer}}}}}" if footer else ""
-    return _joined(map(_wiki_block, message.blocks), inert.wiki(message.summary, MAX_TEXT), limit, end)
+    return _joined(message, _wiki_block, inert.wiki, limit, end)
 
 
 def markdown_text(message: Message, limit: int, *, footer: str = "") -> str:
     """GitHub's and GitLab's Markdown. `footer` is put into a comment of HTML, which both hide, and never left out."""
     end = f"<!-- {footer} -->" if footer else ""
-    return _joined(
-        map(_markdown_block, message.blocks), inert.markdown(message.summary, MAX_TEXT), limit, end
-    )
+    return _joined(message, _markdown_block, inert.markdown, limit, end)
 
 
 def plain_text(message: Message, limit: int, *, footer: str = "") -> str:
     """Plain text. `footer` is the last line and never left out."""
-    blocks = (inert.journal(_plain_block(block)) for block in message.blocks)
-    summary = inert.journal(plain(message.summary, MAX_TEXT))
-    return inert.no_formula(_joined(blocks, summary, limit - 1, footer))
+    return inert.no_formula(_joined(message, _plain_block, _words, limit - 1, footer))
 
 
-def _joined(blocks: Iterable[str], summary: str, limit: int, footer: str) -> str:
-    room = limit - len(footer) - len(_MORE) - 8
-    kept: list[str] = []
-    for block in filter(None, blocks):
-        room -= len(block) + 2
-        if room < 0:
-            kept.append(_MORE)
-            break
-        kept.append(block)
+def _joined(
+    message: Message,
+    block: Callable[[SimpleBlock, int], Rendered],
+    words: Callable[[str, int], str],
+    limit: int,
+    footer: str,
+) -> str:
+    room = limit - units(footer) - 4
+    kept = [part for part in fitted(message.blocks, room, block, units, MORE) if part]
     if not kept:
-        kept.append(summary)
+        kept.append(words(plain(message.summary, MAX_SUMMARY), MAX_SUMMARY))
     return "\n\n".join([*kept, *([footer] if footer else [])])
+
+
+def _words(text: str, limit: int) -> str:
+    return inert.journal(plain(text, limit))
 
 
 def _lines(text: str, made_inert: Callable[[str, int], str]) -> list[str]:
     """The lines of running text, each made inert by itself: nothing may begin at a line's start either."""
-    lines = plain(text, MAX_TEXT).splitlines()
-    return [made_inert(line, MAX_TEXT) for line in lines if line.strip()]
+    return [made_inert(line, len(line)) for line in text.splitlines() if line.strip()]
 
 
 def _value(fact: Fact) -> str:
     return rfc3339(fact.at) if fact.at else fact.text
 
 
-def _wiki_block(whole: Block) -> str:
-    match simple(whole):
+def _heading(text: str, room: int, line: Callable[[str], str]) -> Rendered:
+    return longest(plain(text, 255), room, line, units)
+
+
+def _facts(block: Facts, room: int, head: Sequence[str], row: Callable[[Fact, int], str]) -> Rendered:
+    """All facts, their values cut evenly where the room is short."""
+    for cell in CELLS:
+        part, whole = rows_that_fit(head, [row(fact, cell) for fact in block.facts], room, MAX_ROWS)
+        if whole:
+            # A value shorter than usual is missing something that no ellipsis of its own would lead to.
+            cut = any(len(_value(fact)) > cell for fact in block.facts)
+            return part, cell == CELLS[0] or not cut
+    return part, False
+
+
+def _table(
+    block: Table,
+    room: int,
+    head: Sequence[str],
+    cell: Callable[[str, int], str],
+    line: Callable[[Sequence[str]], str],
+) -> Rendered:
+    rows = [line([cell(text, MAX_CELL) or " " for text in row]) for row in block.rows[:MAX_ROWS]]
+    part, whole = rows_that_fit(head, rows, room, MAX_ROWS)
+    return part, whole and len(block.rows) <= MAX_ROWS
+
+
+def _wiki_block(whole: SimpleBlock, room: int) -> Rendered:
+    match whole:
         case Heading() as block:
-            return f"h3. {inert.wiki(block.text, 255)}"
+            return _heading(block.text, room, lambda text: f"h3. {inert.wiki(text, 255)}")
         case Paragraph() as block:
-            return "\n".join(_lines(block.text, inert.wiki))
+            return longest(block.text, room, lambda text: "\n".join(_lines(text, inert.wiki)), units)
         case Facts() as block:
-            rows = [(inert.wiki(f.label, MAX_CELL), _wiki_fact(f)) for f in block.facts]
-            return "\n".join(f"|{label}|{value or ' '}|" for label, value in rows)
+            return _facts(
+                block, room, (), lambda f, n: f"|{inert.wiki(f.label, n)}|{_wiki_fact(f, n) or ' '}|"
+            )
         case Table() as block:
             head = "||" + "||".join(inert.wiki(c, MAX_CELL) or " " for c in block.columns) + "||"
-            return "\n".join([head, *_rows(block, inert.wiki, lambda cells: "|" + "|".join(cells) + "|")])
+            return _table(block, room, (head,), inert.wiki, lambda cells: "|" + "|".join(cells) + "|")
         case Code() as block:
-            return inert.no_format(block.text, MAX_TEXT)
+            return longest(block.text, room, lambda text: inert.no_format(text, len(text)), units)
         case Buttons():  # a ticket takes no answers
-            return ""
+            return None, True
 
 
-def _wiki_fact(fact: Fact) -> str:
+def _wiki_fact(fact: Fact, limit: int) -> str:
     if fact.url and is_web_address(fact.url) and not set("[]|") & set(fact.url):
         return f"[{fact.url}]"
-    return inert.wiki(_value(fact), MAX_CELL)
+    return inert.wiki(_value(fact), limit)
 
 
-def _markdown_block(whole: Block) -> str:
-    match simple(whole):
+def _markdown_block(whole: SimpleBlock, room: int) -> Rendered:
+    match whole:
         case Heading() as block:
-            return f"### {inert.markdown(block.text, 255)}"
+            return _heading(block.text, room, lambda text: f"### {inert.markdown(text, 255)}")
         case Paragraph() as block:
-            return "  \n".join(_lines(block.text, inert.markdown))
+            return longest(block.text, room, lambda text: "  \n".join(_lines(text, inert.markdown)), units)
         case Facts() as block:
-            rows = [f"| {inert.markdown(f.label, MAX_CELL)} | {_markdown_fact(f)} |" for f in block.facts]
-            return "\n".join(["| | |", "|---|---|", *rows])
+            head = ("| | |", "|---|---|")
+            return _facts(
+                block, room, head, lambda f, n: f"| {inert.markdown(f.label, n)} | {_markdown_fact(f, n)} |"
+            )
         case Table() as block:
-            head = "| " + " | ".join(inert.markdown(c, MAX_CELL) for c in block.columns) + " |"
-            line = "|" + "---|" * len(block.columns)
-            rows = _rows(block, inert.markdown, lambda cells: "| " + " | ".join(cells) + " |")
-            return "\n".join([head, line, *rows])
+            head = (
+                "| " + " | ".join(inert.markdown(c, MAX_CELL) for c in block.columns) + " |",
+                "|" + "---|" * len(block.columns),
+            )
+            return _table(block, room, head, inert.markdown, lambda cells: "| " + " | ".join(cells) + " |")
         case Code() as block:
-            return inert.fenced(block.text, MAX_TEXT)
+            return longest(block.text, room, lambda text: inert.fenced(text, len(text)), units)
         case Buttons():
-            return ""
+            return None, True
 
 
-def _markdown_fact(fact: Fact) -> str:
+def _markdown_fact(fact: Fact, limit: int) -> str:
     if fact.url and is_web_address(fact.url):
         return f"<{fact.url}>"
-    return inert.markdown(_value(fact), MAX_CELL)
+    return inert.markdown(_value(fact), limit)
 
 
-def _plain_block(whole: Block) -> str:
-    match simple(whole):
-        case (Heading() | Paragraph()) as block:
-            return plain(block.text, MAX_TEXT)
+def _plain_block(whole: SimpleBlock, room: int) -> Rendered:
+    match whole:
+        case Heading() as block:
+            return _heading(block.text, room, inert.journal)
+        case (Paragraph() | Code()) as block:
+            return longest(block.text, room, inert.journal, units)
         case Facts() as block:
-            return "\n".join(f"{plain(f.label, 100)}: {plain(_value(f), MAX_CELL)}" for f in block.facts)
+            return _facts(block, room, (), lambda f, n: f"{_words(f.label, 100)}: {_words(_value(f), n)}")
         case Table() as block:
-            return "\n".join(
-                [" | ".join(block.columns), *_rows(block, plain, lambda cells: " | ".join(cells))]
-            )
-        case Code() as block:
-            return plain(block.text, MAX_TEXT)
+            head = inert.journal(plain(" | ".join(block.columns), MAX_CELL))
+            return _table(block, room, (head,), _words, lambda cells: " | ".join(cells))
         case Buttons():
-            return ""
-
-
-def _rows(block: Table, cell: Callable[[str, int], str], line: Callable[[Sequence[str]], str]) -> list[str]:
-    return [line([cell(text, MAX_CELL) or " " for text in row]) for row in block.rows[:MAX_ROWS]]
+            return None, True

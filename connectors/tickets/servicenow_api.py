@@ -16,7 +16,18 @@ from connectors.base import LeaseHeld
 from connectors.http import Ambiguous, Rejected, Upload, change, http_client, read
 from connectors.tickets.inert import journal, no_formula
 from connectors.tickets.markup import plain_text
-from connectors.tickets.ticket_api import PLACE, Comment, Draft, Marks, Phase, Ticket, TicketFile, marks_in
+from connectors.tickets.ticket_api import (
+    PLACE,
+    Attached,
+    Comment,
+    Draft,
+    Marks,
+    Phase,
+    Ticket,
+    TicketFile,
+    marks_in,
+    too_long,
+)
 from streams.config.ticket_settings import ServiceNowSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
 from streams.model.message import Message, plain
@@ -26,6 +37,11 @@ MAX_DESCRIPTION = 3900
 """Characters; the column takes 4,000 as shipped."""
 MAX_NOTE = 16_000
 
+MAX_CORRELATION = 100
+CLOSED = "Closed by Faultline."
+"""The close notes of a closing that says nothing."""
+
+_BLANK = " \t\r\n\u00a0\u200b\u200c\u200d\u2060\ufeff"
 _FIELDS = (
     "sys_id,number,state,correlation_id,correlation_display,description,sys_created_on,resolved_at,closed_at"
 )
@@ -72,6 +88,11 @@ class ServiceNowApi:
         """Close connections."""
         await self._http.aclose()
 
+    def misfit(self, marks: Marks) -> str:
+        """Both columns are cut without a word at 100 characters."""
+        limits = [(marks.incident, MAX_CORRELATION), (_display(marks), MAX_CORRELATION)]
+        return too_long(limits, "a correlation column of ServiceNow")
+
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         """Records with the mark of an incident, or of a place (the latest first)."""
         if mark.startswith(PLACE):
@@ -102,7 +123,7 @@ class ServiceNowApi:
             "short_description": plain(draft.title, MAX_SHORT_DESCRIPTION),
             "description": plain_text(draft.message, MAX_DESCRIPTION, footer=marks.incident),
             "correlation_id": marks.incident,
-            "correlation_display": f"{marks.place} {marks.key}".strip(),
+            "correlation_display": _display(marks),
         }
         try:
             answer = await change(
@@ -146,7 +167,8 @@ class ServiceNowApi:
         fields = {
             "state": state,
             "close_code": wanted.close_code,
-            "close_notes": no_formula(journal(plain(why, 1000))),
+            # Mandatory: without a word in them the record is not closed.
+            "close_notes": no_formula(journal(plain(why, 1000)).strip(_BLANK) or CLOSED),
         }
         await self._patch(ticket, fields, lease, f"state {state}")
 
@@ -159,7 +181,7 @@ class ServiceNowApi:
         """Make it this incident's. The description still says whose it was."""
         fields = {
             "correlation_id": marks.incident,
-            "correlation_display": f"{marks.place} {marks.key}".strip(),
+            "correlation_display": _display(marks),
         }
         await self._patch(ticket, fields, lease, "the correlation id")
 
@@ -172,19 +194,23 @@ class ServiceNowApi:
         """ServiceNow takes any file that `glide.attachment.extensions` allows."""
         return True
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
-        """Names of the attachments."""
+    async def attached(self, ticket: Ticket) -> list[Attached]:
+        """The attachments. Their ids say nothing of their age, so those of one second are in the order of their ids."""
         query = f"table_name={self._settings.table}^table_sys_id={ticket.id}"
         params = {
             "sysparm_query": query,
-            "sysparm_fields": "file_name,table_sys_id",
+            "sysparm_fields": "sys_id,file_name,table_sys_id,sys_created_on,sys_created_by",
             "sysparm_limit": 100,
         }
         answer = await read(self._http, "GET", "api/now/attachment", params=params)
-        rows = answer.get("result") or []
-        return frozenset(str(r.get("file_name", "")) for r in rows if r.get("table_sys_id") == ticket.id)
+        rows = [row for row in answer.get("result") or [] if row.get("table_sys_id") == ticket.id]
+        rows.sort(key=lambda row: (str(row.get("sys_created_on", "")), str(row.get("sys_id", ""))))
+        return [
+            Attached(*(str(row.get(name, "")) for name in ("sys_id", "file_name", "sys_created_by")))
+            for row in rows
+        ]
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
         """Upload an attachment."""
         params = {
             "table_name": self._settings.table,
@@ -193,11 +219,22 @@ class ServiceNowApi:
         }
         body = Upload(file.name, file.media_type, file.content)
         try:
-            await change(
+            answer = await change(
                 self._http, "POST", "api/now/attachment/file", lease=lease, params=params, upload=body
             )
         except Rejected as error:
             raise Permanent(f"ServiceNow refuses {file.name} on {ticket.key}: {_complaint(error)}") from error
+        made = answer.get("result")
+        return str(made.get("sys_id", "")) if isinstance(made, dict) else ""
+
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        """Delete an attachment."""
+        try:
+            await change(self._http, "DELETE", f"api/now/attachment/{attached.id}", lease=lease)
+        except Rejected as error:
+            if error.status != 404:
+                what = f"the deletion of {attached.name} on {ticket.key}"
+                raise Permanent(f"ServiceNow refuses {what}: {_complaint(error)}") from error
 
     async def _query(self, query: str, limit: int) -> list[Ticket]:
         params = {"sysparm_query": query, "sysparm_fields": _FIELDS, "sysparm_limit": limit}
@@ -252,6 +289,10 @@ class ServiceNowApi:
         if state in done:
             return Phase.DONE
         return Phase.NEW if state == self._states.new else Phase.IN_PROGRESS
+
+
+def _display(marks: Marks) -> str:
+    return f"{marks.place} {marks.key}".strip()
 
 
 def _result(answer: Mapping[str, Any]) -> Mapping[str, Any]:

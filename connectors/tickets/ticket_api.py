@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from connectors.base import Effect, LeaseHeld
 from streams.model.digest import digest
+from streams.model.errors import Permanent
 from streams.model.message import Message
 
 KEY_MARK = re.compile(r"faultline-[0-9a-f]{16,}")
@@ -105,6 +106,15 @@ class TicketFile:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file at a ticket. `by` is who attached it, by their id in that system."""
+
+    id: str
+    name: str
+    by: str
+
+
 class TicketApi(Protocol):
     """One system. Every method raises what `connectors.http.read` and `change` raise; a refusal says what the system says."""
 
@@ -112,6 +122,9 @@ class TicketApi(Protocol):
     """How long after a write a search may still miss it."""
     folds_comments: bool
     """Whether a comment can be taken back."""
+
+    def misfit(self, marks: Marks) -> str:
+        """What of the marks a field there would cut, and where; else empty. A mark that was cut finds no ticket."""
 
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         """Tickets with the mark of an incident or of a place, in no order. `known` are ids that the answer should not miss."""
@@ -146,11 +159,14 @@ class TicketApi(Protocol):
     def takes(self, file: TicketFile) -> bool:
         """Whether such a file can be attached there."""
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
-        """Names of the attached files."""
+    async def attached(self, ticket: Ticket) -> list[Attached]:
+        """The attached files, oldest first, in an order on which everybody agrees."""
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
-        """Attach a file."""
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
+        """Attach a file. Returns the id under which `attached` lists it."""
+
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        """Delete an attached file; that it is gone already is what was wanted."""
 
     async def close(self) -> None:
         """Close connections."""
@@ -161,6 +177,27 @@ def marks_of(effect: Effect) -> Marks:
     root, family = effect.context.get("root"), effect.context.get("family")
     place = PLACE + digest(effect.cluster, str(root), str(family), size=8) if root and family else ""
     return Marks(f"faultline-{_label_safe(effect.key)}", f"faultline-{_label_safe(effect.incident)}", place)
+
+
+def check_marks(marks: Marks, misfit: str) -> None:
+    """Refuse marks that would not be found again: each attempt would make one more ticket.
+
+    Raises:
+        Permanent: the key is none of ours, the incident has no name, or a field of the system cuts one of them (`misfit`).
+    """
+    if not KEY_MARK.fullmatch(marks.key):
+        raise Permanent(f"the effect's key is no hexadecimal number of 16 digits or more: {marks.key[10:90]}")
+    if not ANY_MARK.fullmatch(marks.incident):
+        raise Permanent("the effect names no incident")
+    if misfit:
+        raise Permanent(f"a ticket would not be found again: {misfit}")
+
+
+def too_long(limits: Sequence[tuple[str, int]], what: str) -> str:
+    """The first text that is longer than its limit, as `misfit` says it."""
+    return next(
+        (f"{what} cuts {text[:60]} at {most} characters" for text, most in limits if len(text) > most), ""
+    )
 
 
 def marks_in(text: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.base import Effect
 from connectors.tickets.evidence_files import FILE_KEYS
 from connectors.tickets.inert import one_line
-from streams.model.message import Block, Fact, Facts, Heading, Message, Paragraph, is_web_address
+from streams.model.message import Block, Fact, Facts, Heading, Message, Paragraph, is_web_address, plain
 
 MAX_TITLE = 250
 """Characters: Jira refuses more than 255, GitHub more than 256, GitLab more than 255."""
@@ -40,4 +40,6 @@ def ticket_message(effect: Effect, console_url: str = "", *, opening: str = "") 
 
 
 def _title(effect: Effect) -> str:
-    return str(effect.params.get("summary") or effect.context.get("title", "") or effect.incident)
+    """The first that says anything: a title of blanks and control characters is none."""
+    told = (str(text or "") for text in (effect.params.get("summary"), effect.context.get("title")))
+    return next((text for text in told if plain(text, MAX_TITLE).strip()), effect.incident)

@@ -9,6 +9,7 @@ The old search answers 410, as it has since 2025.
     GET, POST /rest/api/N/issue/{id}/comment    PUT, DELETE .../comment/{comment}       (rights: `may_delete_comments`)
     GET, POST /rest/api/N/issue/{id}/transitions
     POST /rest/api/N/issue/{id}/attachments     multipart, needs X-Atlassian-Token: no-check; at most `max_attachment`
+    DELETE /rest/api/N/attachment/{attachment}
 """
 
 from __future__ import annotations
@@ -56,6 +57,16 @@ _NODES = frozenset(
 
 
 @dataclass(slots=True)
+class StandinFile:
+    """One attachment. The same name may be there any number of times."""
+
+    id: str
+    name: str
+    content: bytes
+    by: str = "faultline"
+
+
+@dataclass(slots=True)
 class StandinIssue:
     """One issue as it is now; `comments` are documents, oldest first."""
 
@@ -65,7 +76,7 @@ class StandinIssue:
     status: str = "To Do"
     comments: list[dict[str, Any]] = field(default_factory=list)
     searchable_at: float = 0.0
-    attachments: dict[str, bytes] = field(default_factory=dict)
+    attachments: list[StandinFile] = field(default_factory=list)
     closed_at: datetime | None = None
 
     @property
@@ -103,6 +114,7 @@ class JiraStandin(Standin):
         self._clock, self._now = clock, now
         self._comment_ids: dict[int, str] = {}
         self._next_comment = count(1)
+        self._next_file = count(1)
         issue, asked = f"/rest/api/{self.api}/issue", self._authorised
         route = self.app.router.add_route
         route("POST", issue, asked(self._create))
@@ -118,6 +130,7 @@ class JiraStandin(Standin):
         route("GET", f"{issue}/{{issue}}/transitions", asked(self._offered))
         route("POST", f"{issue}/{{issue}}/transitions", asked(self._transition))
         route("POST", f"{issue}/{{issue}}/attachments", self._attach)
+        route("DELETE", f"/rest/api/{self.api}/attachment/{{attachment}}", self._detach)
 
     def open_issues(self) -> list[StandinIssue]:
         """Issues that are not done."""
@@ -285,8 +298,18 @@ class JiraStandin(Standin):
             return refused(400, "The multipart form has no field named file.")
         if len(content) > self.max_attachment:
             return refused(413, f"The file exceeds its maximum size of {self.max_attachment} bytes.")
-        issue.attachments[name] = content
-        return web.json_response([{"filename": name, "size": len(content)}])
+        issue.attachments.append(made := StandinFile(str(next(self._next_file)), name, content))
+        return web.json_response([_file(made)])
+
+    async def _detach(self, request: web.Request) -> web.Response:
+        if not self._is_authorised(request):
+            return refused(401, "You are not authenticated.")
+        for issue in self.issues:
+            for one in issue.attachments:
+                if one.id == request.match_info["attachment"]:
+                    issue.attachments.remove(one)
+                    return web.Response(status=204)
+        return refused(404, "The attachment with this id does not exist.")
 
     def _offered(self, issue: StandinIssue, body: Any, query: Mapping[str, str]) -> web.Response:
         offered = [
@@ -316,11 +339,13 @@ def shown(issue: StandinIssue) -> dict[str, Any]:
         "labels": issue.labels,
         "status": _status(issue.status),
         "resolutiondate": issue.closed_at.strftime("%Y-%m-%dT%H:%M:%S.000%z") if issue.closed_at else None,
-        "attachment": [
-            {"filename": name, "size": len(content)} for name, content in issue.attachments.items()
-        ],
+        "attachment": [_file(one) for one in issue.attachments],
     }
     return {"id": issue.id, "key": issue.key, "fields": fields}
+
+
+def _file(one: StandinFile) -> dict[str, Any]:
+    return {"id": one.id, "filename": one.name, "size": len(one.content), "author": {"accountId": one.by}}
 
 
 def refused(status: int, message: str) -> web.Response:

@@ -2,6 +2,7 @@
 
     GET, POST /api/now/table/{table}              GET, PATCH /api/now/table/{table}/{sys_id}
     GET /api/now/attachment                       POST /api/now/attachment/file
+    DELETE /api/now/attachment/{sys_id}
 
 Its traps are there: a term of `sysparm_query` about an unknown column is ignored (so everything matches), a second POST with a
 known `correlation_id` makes a second record, text beyond a column's length is cut without a word, resolving needs `close_code`
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 
@@ -33,13 +35,24 @@ _NUMBERS = {"incident": "INC", "change_request": "CHG"}
 
 
 @dataclass(slots=True)
+class StandinAttachment:
+    """One attachment. The same name may be there any number of times."""
+
+    sys_id: str
+    name: str
+    content: bytes
+    by: str = "faultline"
+    at: str = ""
+
+
+@dataclass(slots=True)
 class StandinRecord:
     """One record; `notes` are its work notes, oldest first."""
 
     table: str
     fields: dict[str, str]
     notes: list[str] = field(default_factory=list)
-    attachments: dict[str, bytes] = field(default_factory=dict)
+    attachments: list[StandinAttachment] = field(default_factory=list)
     searchable_at: float = 0.0
 
     @property
@@ -74,6 +87,7 @@ class ServiceNowStandin(Standin):
         route("PATCH", "/api/now/table/{table}/{sys_id}", self._asked(self._update))
         route("GET", "/api/now/attachment", self._asked(self._attachments))
         route("POST", "/api/now/attachment/file", self._asked(self._attach))
+        route("DELETE", "/api/now/attachment/{sys_id}", self._asked(self._detach))
 
     def _asked(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.Response:
@@ -151,10 +165,10 @@ class ServiceNowStandin(Standin):
     async def _attachments(self, request: web.Request) -> web.Response:
         terms = dict(term.split("=", 1) for term in request.query["sysparm_query"].split("^"))
         rows = [
-            {"file_name": name, "table_sys_id": record.fields["sys_id"], "size_bytes": str(len(content))}
+            _attachment(record, one)
             for record in self.records
             if (record.table, record.fields["sys_id"]) == (terms["table_name"], terms["table_sys_id"])
-            for name, content in record.attachments.items()
+            for one in record.attachments
         ]
         return web.json_response({"result": rows})
 
@@ -163,12 +177,34 @@ class ServiceNowStandin(Standin):
         record = next((r for r in self.records if r.fields["sys_id"] == about.get("table_sys_id")), None)
         if record is None or record.table != about.get("table_name"):
             return _refused(400, "Invalid table_sys_id", "")
-        record.attachments[about["file_name"]] = await request.read()
-        return web.json_response({"result": {"file_name": about["file_name"]}}, status=201)
+        made = StandinAttachment(
+            uuid4().hex, about["file_name"], await request.read(), at=_moment(self._now())
+        )
+        record.attachments.append(made)
+        return web.json_response({"result": _attachment(record, made)}, status=201)
+
+    async def _detach(self, request: web.Request) -> web.Response:
+        for record in self.records:
+            for one in record.attachments:
+                if one.sys_id == request.match_info["sys_id"]:
+                    record.attachments.remove(one)
+                    return web.Response(status=204)
+        return _refused(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval")
 
     def _record(self, request: web.Request) -> StandinRecord | None:
         key = (request.match_info["table"], request.match_info["sys_id"])
         return next((r for r in self.records if (r.table, r.fields["sys_id"]) == key), None)
+
+
+def _attachment(record: StandinRecord, one: StandinAttachment) -> dict[str, str]:
+    return {
+        "sys_id": one.sys_id,
+        "file_name": one.name,
+        "table_sys_id": record.fields["sys_id"],
+        "size_bytes": str(len(one.content)),
+        "sys_created_on": one.at,
+        "sys_created_by": one.by,
+    }
 
 
 def _matches(record: StandinRecord, term: str, unknown: set[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from connectors.base import LeaseHeld
 from connectors.http import Ambiguous
-from connectors.tickets.ticket_api import Comment, Draft, Marks, Phase, Ticket, TicketFile
+from connectors.tickets.ticket_api import Attached, Comment, Draft, Marks, Phase, Ticket, TicketFile
 from streams.model.message import Message
 
 
@@ -36,6 +36,7 @@ class Kept:
     ticket: Ticket
     at: float
     said: list[Said] = field(default_factory=list)
+    files: list[Attached] = field(default_factory=list)
 
 
 class LaggingTickets:
@@ -51,6 +52,7 @@ class LaggingTickets:
         self.chance, self.lag_s, self.lost = chance, lag_s, lost
         self.now = 0.0
         self.kept: list[Kept] = []
+        self.detached, self.dropped = 0, 0
         self._numbers = 0
 
     async def sleep(self, seconds: float) -> None:
@@ -63,6 +65,9 @@ class LaggingTickets:
     def open(self) -> list[Kept]:
         """Tickets that are not done."""
         return [kept for kept in self.kept if not kept.ticket.is_done]
+
+    def misfit(self, marks: Marks) -> str:
+        return ""
 
     async def search(self, mark: str, *, known: Sequence[str] = ()) -> list[Ticket]:
         await Turn()
@@ -99,6 +104,7 @@ class LaggingTickets:
     async def drop_comment(self, ticket: Ticket, comment: Comment, lease: LeaseHeld) -> None:
         await self._leave(lease)
         kept = self._of(ticket)
+        self.dropped += 1
         kept.said = [said for said in kept.said if said.comment.id != comment.id]
 
     async def finish(self, ticket: Ticket, why: str, lease: LeaseHeld, *, withdrawn: bool = False) -> None:
@@ -122,12 +128,24 @@ class LaggingTickets:
     def takes(self, file: TicketFile) -> bool:
         return True
 
-    async def attached(self, ticket: Ticket) -> frozenset[str]:
+    async def attached(self, ticket: Ticket) -> list[Attached]:
         await Turn()
-        return frozenset()
+        return list(self._of(ticket).files)
 
-    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> None:
+    async def attach(self, ticket: Ticket, file: TicketFile, lease: LeaseHeld) -> str:
         await self._leave(lease)
+        self._numbers += 1
+        made = Attached(str(self._numbers), file.name, "faultline")
+        self._of(ticket).files.append(made)
+        self._answer()
+        await Turn()
+        return made.id
+
+    async def detach(self, ticket: Ticket, attached: Attached, lease: LeaseHeld) -> None:
+        await self._leave(lease)
+        kept = self._of(ticket)
+        self.detached += 1
+        kept.files = [one for one in kept.files if one.id != attached.id]
 
     async def close(self) -> None:
         return None

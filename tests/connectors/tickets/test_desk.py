@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,28 +11,23 @@ from typing import Any
 
 import pytest
 
-from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused, Waiting
+from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused, Unknown, Waiting
 from connectors.tickets.desk import TicketDesk
 from sandbox.fake_services.github import GitHubStandin
 from sandbox.fake_services.gitlab import GitLabStandin, StandinNote
 from sandbox.fake_services.jira import JiraStandin
 from sandbox.fake_services.server import InjectedFault
 from streams.model.codec import encode
-from streams.model.hardware_evidence import EVIDENCE, TIMELINE_SVG, HardwareEvidence, Observation
-from tests.connectors.tickets.ticket_worlds import CONTEXT, NOW, WORLDS, World, effect
+from streams.model.hardware_evidence import EVIDENCE, TIMELINE_SVG
+from tests.connectors.tickets.ticket_worlds import CONTEXT, NOW, PROOF, WORLDS, World, effect
 
 pytestmark = pytest.mark.embedded
 
 LEASE = NoLease()
 OPEN = effect("open_ticket", "a" * 32)
 AGAIN = effect("open_ticket", "d" * 32, incident="inc-fedcba9876543210")
+CLOSE = effect("close_ticket", "c" * 32, text="node-07 is back")
 COMMENT = effect("comment_ticket", "b" * 32, text="node-07 is cordoned")
-PROOF = HardwareEvidence(
-    "inc-1", "c1", "GPU fell off the bus", "XID 79", "gpu_off_bus", "decisive", NOW, "GPU", "node-07",
-    uuid="GPU-1b", xids=(Observation(NOW, "gpu.xid: XID 79", "79", lines=("NVRM: Xid (PCI:0000:1b:00): 79",)),),
-)  # fmt: skip
-
-
 NOT_SERVICENOW = [name for name in WORLDS if name != "servicenow"]
 
 
@@ -185,6 +181,19 @@ async def test_two_comments_of_one_key_that_differ_in_their_facts_are_one_too(
     assert world.seen()[0].comments == [first]
 
 
+@pytest.mark.parametrize("world", NOT_SERVICENOW, indirect=True)
+async def test_a_closing_text_that_is_there_twice_is_taken_back_by_whoever_closes_again(
+    world: World, desk: Desks
+) -> None:
+    await desk().apply(OPEN, LEASE)
+    await desk().apply(CLOSE, LEASE)
+    said = world.seen()[0].comments[0]
+    _again(world)
+    assert world.seen()[0].comments.count(said) == 2
+    assert isinstance(await desk().apply(CLOSE, LEASE), AlreadyDone)
+    assert world.seen()[0].comments == [said]
+
+
 def _again(world: World, old: str = "", new: str = "") -> None:
     """The first comment once more, as a lost answer leaves it; with `new` for `old` in its facts."""
     server = world.server
@@ -212,6 +221,15 @@ async def test_the_evidence_of_a_hardware_fault_is_attached_once(world: World, d
     assert set(ticket.files) == ({"evidence.txt"} if world.name == "github" else wanted)
     assert b"GPU-1b" in ticket.files["evidence.txt"]
     assert "NVRM" not in ticket.body, "the evidence is a file and no part of the text"
+
+
+async def test_a_file_that_two_processes_attach_at_once_stays_once(world: World, desk: Desks) -> None:
+    proven = replace(OPEN, context={**CONTEXT, EVIDENCE: encode(PROOF).decode()})
+    await desk().apply(proven, LEASE)
+    both = await asyncio.gather(desk().apply(proven, LEASE), desk().apply(proven, LEASE))
+    assert all(isinstance(outcome, AlreadyDone) for outcome in both)
+    wanted = ["evidence.txt"] if world.name == "github" else ["evidence.json", "evidence.txt"]
+    assert sorted(world.seen()[0].file_names) == wanted
 
 
 @pytest.mark.parametrize("world", [name for name in WORLDS if name != "github"], indirect=True)
@@ -253,3 +271,84 @@ async def test_wrong_credentials_are_a_refusal_that_says_where(world: World, des
     outcome = await connector.apply(OPEN, LEASE)
     assert isinstance(outcome, Refused)
     assert world.seen() == []
+
+
+LONGEST = {"jira": 240, "jira-dc": 240, "servicenow": 90, "github": 40, "gitlab": 245}
+"""Characters of the longest incident id of which every field there keeps the whole mark, by and large."""
+STRANGE: dict[str, dict[str, Any]] = {
+    "a key that is no number": {"key": "run-1/open_ticket"},
+    "a short key": {"key": "a" * 15},
+    "no incident": {"incident": ""},
+    "an incident that a field cuts": {"incident": "inc-" + "f" * 300},
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
+@pytest.mark.parametrize("action", ["open_ticket", "comment_ticket", "close_ticket"])
+async def test_what_would_not_be_found_again_is_refused_before_anything_is_made(
+    world: World, desk: Desks, action: str, strange: dict[str, Any]
+) -> None:
+    asked = replace(effect(action, "a" * 32), **strange)
+    assert isinstance(await desk().apply(asked, LEASE), Refused)
+    assert isinstance(await desk().lookup(asked), Refused)
+    assert not [request for request in world.server.requests if request.method != "GET"]
+
+
+async def test_the_longest_id_that_a_field_keeps_is_found_again(world: World, desk: Desks) -> None:
+    longest = LONGEST[world.name]
+    fits = replace(OPEN, incident="inc-" + "f" * (longest - 10))
+    assert isinstance(await desk().apply(fits, LEASE), Done)
+    assert isinstance(await desk().lookup(fits), AlreadyDone)
+    cut = replace(OPEN, key="e" * 32, incident="inc-" + "f" * (longest + 10))
+    assert isinstance(await desk().apply(cut, LEASE), Refused)
+    assert len(world.seen()) == 1
+
+
+async def test_a_ticket_that_is_not_found_by_its_mark_any_more_gets_no_second(
+    world: World, desk: Desks
+) -> None:
+    same = desk()
+    made = await same.apply(OPEN, LEASE)
+    assert isinstance(made, Done)
+    world.hide()
+    for _ in range(5):
+        again = await same.apply(OPEN, LEASE)
+        assert isinstance(again, Blocked)
+        assert str(made.result["ticket"]) in again.reason
+    # Nor by a successor that knows from the record what was made.
+    told = await desk().apply(replace(OPEN, prior=made.result), LEASE)
+    assert isinstance(told, Blocked)
+    assert len(world.seen()) == 1
+
+
+@pytest.mark.parametrize("world", ["jira"], indirect=True)
+async def test_creates_whose_answers_and_marks_are_lost_do_not_go_on_for_ever(
+    world: World, desk: Desks
+) -> None:
+    time = [NOW]
+    same = desk(clock=lambda: time[0])
+    for _ in range(100):
+        world.server.heal()
+        world.server.fail(InjectedFault("/rest/api/3/issue", "lose_answer"))
+        outcome = await same.apply(OPEN, LEASE)
+        for ticket in range(len(world.seen())):
+            world.hide(ticket)
+        pause = outcome.after_s if isinstance(outcome, Blocked) else 60.0
+        time[0] += timedelta(seconds=max(pause, 60.0))
+        if time[0] - NOW > timedelta(days=7):
+            break
+    assert time[0] - NOW > timedelta(days=7)
+    assert isinstance(outcome, Blocked | Unknown)
+    assert 8 <= len(world.seen()) <= 20
+
+
+async def test_a_title_and_a_text_that_say_nothing_do_not_keep_a_ticket_from_closing(
+    world: World, desk: Desks
+) -> None:
+    for number, nothing in enumerate(("\x00", " \n ", "\u200b")):
+        key, incident = f"{number}" * 32, f"inc-{number}"
+        context = {**CONTEXT, "title": nothing, "reason": nothing}
+        for action in ("open_ticket", "close_ticket"):
+            blank = effect(action, key, incident=incident, context=context, summary=nothing, text=nothing)
+            assert isinstance(await desk().apply(blank, LEASE), Done)
+    assert not [ticket for ticket in world.seen() if ticket.open]

@@ -10,8 +10,10 @@ import pytest
 
 from connectors.base import AlreadyDone, Blocked, Done, Effect, NoLease, Refused, Retry, Unknown
 from connectors.tickets.desk import TicketDesk
+from streams.model.codec import encode
+from streams.model.hardware_evidence import EVIDENCE
 from tests.connectors.tickets.lagging_tickets import LaggingTickets, interleave
-from tests.connectors.tickets.ticket_worlds import NOW, effect
+from tests.connectors.tickets.ticket_worlds import CONTEXT, NOW, PROOF, effect
 
 TRIALS = 1000
 OPEN, COMMENT, CLOSE = "a" * 32, "b" * 32, "c" * 32
@@ -51,6 +53,41 @@ def play(seed: int, *, lost: float, crash: bool) -> LaggingTickets:
     interleave([worker(system, successor=False), worker(system, successor=True)], system, crash=crash)
     system.now += 60.0
     return system
+
+
+def test_two_workers_attach_each_file_once_in_a_thousand_orders() -> None:
+    proof = {**CONTEXT, EVIDENCE: encode(PROOF).decode()}
+    met = 0
+
+    async def attacher(system: LaggingTickets) -> None:
+        desk = TicketDesk(system, sleep=system.sleep, clock=lambda: NOW)
+        await carry_out(desk, system, effect("open_ticket", OPEN, context=proof), lookup=True)
+
+    for seed in range(TRIALS):
+        system = LaggingTickets(random.Random(seed), lag_s=0.0)
+        interleave([attacher(system), attacher(system)], system)
+        names = Counter(file.name for file in system.kept[0].files)
+        assert names == {"evidence.json": 1, "evidence.txt": 1}, seed
+        met += system.detached
+    assert met > 0, "there were copies, and they were deleted"
+
+
+def test_a_closing_text_that_two_workers_said_is_there_once_in_a_thousand_orders() -> None:
+    met = 0
+
+    async def closer(system: LaggingTickets) -> None:
+        desk = TicketDesk(system, sleep=system.sleep, clock=lambda: NOW)
+        await carry_out(desk, system, effect("close_ticket", CLOSE, text="it is back"), lookup=False)
+
+    for seed in range(TRIALS):
+        system = LaggingTickets(random.Random(seed), lag_s=0.0)
+        opener = TicketDesk(system, sleep=system.sleep, clock=lambda: NOW)
+        interleave([carry_out(opener, system, effect("open_ticket", OPEN), lookup=False)], system)
+        interleave([closer(system), closer(system)], system)
+        assert system.open() == [], seed
+        assert len(system.kept[0].said) == 1, seed
+        met += system.dropped
+    assert met > 0
 
 
 def settle(system: LaggingTickets, action: str) -> None:

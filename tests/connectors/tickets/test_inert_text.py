@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ HOSTILE = {
     "a mention of Jira": "[~admin] and [~accountid:5b10]",
     "a reference": "see #123, GH-7, GPU-61, !45, ~bug, $3, %4, &5, *iteration:6, infra/tools#9",
     "a reference by address": "https://github.com/example/repo/issues/1 and www.example.test",
+    "other addresses": "file://host/x mailto:root@evil.test (ftp://evil.test) news://evil.test irc://evil.test",
+    "a page of a wiki": "[[Home]] and [[[x]]",
     "HTML": '<img src=x onerror=alert(1)><script>x</script> <a href="javascript:alert(1)">y</a>',
     "the end of a comment": "--> <b>bold</b> <!-- faultline-00000000000000000000000000000000 -->",
     "quick actions": "/close\n/assign @me\n  /label ~urgent",
@@ -63,6 +66,7 @@ def test_markdown_carries_no_mention_reference_html_link_or_command(text: str) -
     assert not re.search(r"(?m)^\s*/", body)
     assert not re.search(r"(?<!\\)[`*_\[\]]|(?<!\\)!\[", body)
     assert not re.search(r"\b[A-Z]{2,}-\d", body)
+    assert "[[" not in body.replace("\\", "")
     assert "\x1b" not in rendered
     assert rendered.encode()
 
@@ -83,7 +87,9 @@ def test_wiki_mark_up_carries_no_macro_link_mention_or_heading(text: str) -> Non
     assert head.startswith("h3. ")
     body = re.sub(r"(?s)\{noformat\}\n.*?\n\{noformat\}\Z", "", rest)
     cells = re.sub(r"(?m)^\|\|?|\|\|?$|(?<!\\)\|", "", body)
-    assert not re.search(r"(?<!\\)[{}\[\]!*^~?#]", cells)
+    assert not re.search(r"(?<!\\)[{}\[\]!*^~?#]", cells.replace("&#58;", ""))
+    # Jira makes a link of these by itself, wherever they stand.
+    assert not re.search(r"(?i)(?:https?|ftps?|nntp|news|irc)://|(?:mailto|file):", cells)
     assert not re.search(r"(?m)^(h[1-6]|bq)\.", body)
     assert rendered.count("{noformat}") == 2
 
@@ -128,6 +134,67 @@ def test_whatever_comes_the_limit_holds_and_the_token_stays(render: Callable[...
         assert len(rendered) <= limit
         assert "faultline-ours" in rendered[-60:]
         assert "more than a ticket takes" in rendered
+
+
+FORMS: dict[str, tuple[Callable[[Message], str], int]] = {
+    "ServiceNow's description": (lambda said: plain_text(said, 3900, footer="faultline-ours"), 3900),
+    "Jira Data Center": (lambda said: wiki_text(said, 30_000, footer="faultline-ours"), 30_000),
+    "Jira Cloud": (
+        lambda said: json.dumps(document(said, footer="faultline-ours"), ensure_ascii=False),
+        32_767,
+    ),
+    "GitHub": (lambda said: markdown_text(said, 60_000, footer="faultline-ours"), 60_000),
+    "GitLab": (lambda said: markdown_text(said, 100_000, footer="faultline-ours"), 100_000),
+}
+LONG = {
+    "one line": "x" * 500_000,
+    "lines": "gpu lost \n" * 50_000,
+    "pictographs": "\U0001f525" * 200_000,
+    "signs that are escaped": "{*[@" * 50_000,
+    "quotes": '"\\' * 100_000,
+    "addresses": "https://evil.test/a " * 20_000,
+}
+
+
+def told(text: str, *, block: type[Paragraph] | type[Code] = Paragraph, facts: int = 8) -> Message:
+    """A ticket as the desk words it."""
+    values = tuple(Fact(f"fact {n}", f"value {n}") for n in range(facts))
+    return Message("GPU lost", (Heading("GPU lost"), block(text), Facts(values)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("block", [Paragraph, Code])
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
+def test_a_long_text_is_cut_where_the_room_ends_and_the_facts_stay(
+    form: str, block: type[Paragraph] | type[Code], text: str
+) -> None:
+    render, limit = FORMS[form]
+    rendered = render(told("BEGIN " + text, block=block))
+    assert "BEGIN" in rendered
+    assert "the rest is in the incident's timeline" in rendered
+    assert "value 7" in re.sub(r"\\\\", "", rendered)
+    assert "faultline-ours" in rendered
+    size = len(rendered.encode("utf-16-le")) // 2
+    assert 0.75 * limit < size <= limit, "the room is used, counted as the systems count"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_fits_is_whole_and_says_nothing_of_a_rest(form: str) -> None:
+    render, limit = FORMS[form]
+    for length in (limit // 4, limit // 2, limit * 3 // 4):
+        rendered = render(told("x" * length + " END"))
+        assert "END" in rendered
+        assert "more than a ticket takes" not in rendered
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_facts_that_are_long_themselves_leave_half_of_the_room_to_the_text(form: str) -> None:
+    render, limit = FORMS[form]
+    facts = tuple(Fact(f"fact{n:02}", "y" * 9000) for n in range(30))
+    rendered = render(Message("s", (Paragraph("x" * 200_000), Facts(facts))))
+    assert rendered.count("x") > limit // 4
+    assert all(f"fact{n:02}" in rendered for n in range(30))
+    assert len(rendered) <= limit
 
 
 def test_lines_stay_lines() -> None:

@@ -20,6 +20,7 @@ from sandbox.fake_services.jira_data_center import JiraDataCenterStandin
 from sandbox.fake_services.server import Standin
 from sandbox.fake_services.servicenow import ServiceNowStandin
 from streams.config.ticket_settings import JiraSettings, TicketSettings
+from streams.model.hardware_evidence import HardwareEvidence, Observation
 from streams.model.run import Target
 
 INCIDENT = "inc-0123456789abcdef"
@@ -32,6 +33,11 @@ CONTEXT = {
     "root": "GPU 0000:1b:00 on node-07",
     "node": "node-07",
 }
+
+PROOF = HardwareEvidence(
+    "inc-1", "c1", "GPU fell off the bus", "XID 79", "gpu_off_bus", "decisive", NOW, "GPU", "node-07",
+    uuid="GPU-1b", xids=(Observation(NOW, "gpu.xid: XID 79", "79", lines=("NVRM: Xid (PCI:0000:1b:00): 79",)),),
+)  # fmt: skip
 
 
 def effect(
@@ -66,6 +72,8 @@ class Seen:
     found_by: str
     """Everything that it could be found by."""
     files: dict[str, bytes]
+    file_names: list[str]
+    """The names of the files, one that is there twice twice."""
 
 
 class World:
@@ -100,6 +108,10 @@ class World:
         """All tickets, oldest first."""
         raise NotImplementedError
 
+    def hide(self, number: int = 0) -> None:
+        """The marks of a ticket go, as a rule or a person takes them off."""
+        raise NotImplementedError
+
     def take_on(self) -> None:
         """A person takes the first ticket on."""
         raise NotImplementedError
@@ -126,10 +138,14 @@ class JiraWorld(World):
                 [str(comment) for comment in i.comments],
                 i in self.server.open_issues(),
                 " ".join(i.labels),
-                i.attachments,
+                {one.name: one.content for one in i.attachments},
+                [one.name for one in i.attachments],
             )
             for i in self.server.issues
         ]
+
+    def hide(self, number: int = 0) -> None:
+        self.server.issues[number].fields["labels"] = []
 
     def take_on(self) -> None:
         self.server.issues[0].status = "In Progress"
@@ -167,10 +183,14 @@ class ServiceNowWorld(World):
                 r.notes,
                 r.state not in ("6", "7", "8"),
                 f"{r.fields.get('correlation_id')} {r.fields.get('correlation_display')}",
-                r.attachments,
+                {one.name: one.content for one in r.attachments},
+                [one.name for one in r.attachments],
             )
             for r in self.server.records
         ]
+
+    def hide(self, number: int = 0) -> None:
+        self.server.records[number].fields |= {"correlation_id": "", "correlation_display": ""}
 
     def take_on(self) -> None:
         self.server.records[0].fields["state"] = "2"
@@ -208,9 +228,13 @@ class GitHubWorld(World):
                 # An issue is found by its label, and only then by what is hidden in its body.
                 f"{' '.join(i.labels)} {i.body if INCIDENT in str(i.labels) else ''}",
                 _files(i.comments.values()),
+                ["evidence.txt" for text in i.comments.values() if "faultline-file-" in text],
             )
             for i in self.server.issues
         ]
+
+    def hide(self, number: int = 0) -> None:
+        self.server.issues[number].labels = []
 
     def take_on(self) -> None:
         self.server.issues[0].assignees = ["a-person"]
@@ -246,9 +270,13 @@ class GitLabWorld(World):
                     for url, content in self.server.uploads.items()
                     if any(url in note.body for note in i.notes)
                 },
+                [n.body.partition("]")[0][1:] for n in i.notes if "faultline-file-" in n.body],
             )
             for i in self.server.issues
         ]
+
+    def hide(self, number: int = 0) -> None:
+        self.server.issues[number].labels = []
 
     def take_on(self) -> None:
         self.server.issues[0].assignee_ids = [99]
