@@ -88,7 +88,7 @@ async def test_a_list_is_read_as_a_list_and_refused_as_an_object(
 ) -> None:
     server.body = '[{"a": 1}]'
     assert await read_list(client, "x") == [{"a": 1}]
-    assert await change(client, "POST", "x", lease=NoLease(), json={}) == {}
+    assert await change(client, "POST", "x", lease=NoLease(), json={}) == {"items": [{"a": 1}]}
     with pytest.raises(Temporary):
         await read(client, "GET", "x")
     server.body = '{"a": 1}'
