@@ -48,7 +48,7 @@ class ApprisePost:
         self._threads = ThreadPoolExecutor(len(self._services), "apprise")
 
     async def close(self) -> None:
-        """Let go of the threads; a post that still hangs ends with its own timeout."""
+        """Stop waiting for the threads; a post that still hangs ends with its own timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:

@@ -102,7 +102,7 @@ class Console:
             await following
 
     async def end(self, app: web.Application) -> None:
-        """Let go of the readers, who would keep the process from ending."""
+        """Disconnect the readers, who would keep the process from ending."""
         self._live.end()
 
     async def changes(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:

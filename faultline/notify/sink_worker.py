@@ -130,7 +130,7 @@ class SinkWorker:
                 await self._wait(until)
 
     async def begin(self) -> None:
-        """Take up what was left: what was begun is finished, also for incidents that nobody knows any more."""
+        """Finish what was begun before this process had the partition, also for incidents that nobody knows any more."""
         now = self._clock()
         old = [one for one in self._index.all() if one.updated_at < now - FORGOTTEN_AFTER]
         gone = [one.incident for one in old if self._is_over(one, now)]

@@ -138,8 +138,15 @@ class WebApi:
         )
 
     async def is_own_team(self, team: str) -> bool:
-        """Whether a delivery is about the workspace that our token is for. Raises Temporary while that is not known."""
-        return team == (await self._own()).get("team_id")
+        """Whether a delivery is about the workspace that our token is for.
+
+        Raises:
+            Temporary: while that is not known, also because Slack refuses the token: it may be replaced.
+        """
+        try:
+            return team == (await self._own()).get("team_id")
+        except Permanent as error:
+            raise Temporary(f"cannot tell which workspace is ours: {error}") from error
 
     async def _bot_id(self) -> str:
         return str((await self._own()).get("bot_id", ""))

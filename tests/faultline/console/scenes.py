@@ -164,7 +164,7 @@ class Night:
         self.view.take_entry(entry, next(self._offsets))
 
     def open(self, about: Incident, *, until: str | None = None) -> Play:
-        """An incident whose run asks a person, or (`until`) has a call of that action in the air."""
+        """An incident whose run asks a person, or (`until`) has a call of that action in flight."""
         self.view.take_incident(about)
         settings = self.policy if until is None else ResponderSettings(mode=Mode.AUTO)
         play = Play(about, settings, inventory(), now=about.opened_at)
@@ -203,7 +203,7 @@ class Night:
         return Decision(command, await self.view.answers(command.id, 0))
 
     def goes_on(self, about: Incident) -> None:
-        """The calls in the air succeed, and the incident is being mitigated."""
+        """The calls in flight succeed, and the incident is being mitigated."""
         play = self._plays[about.id]
         play.play(until="verify_job")
         self._take(play)

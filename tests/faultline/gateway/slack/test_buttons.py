@@ -254,6 +254,17 @@ async def test_an_installation_in_another_workspace_decides_nothing_whatever_it_
         assert [one.verb for one in world.responder.commands] == [Verb.ACK]
 
 
+async def test_a_press_while_slack_refuses_our_token_is_not_taken_and_may_be_pressed_again() -> None:
+    async with workspace(over="http") as world:
+        token, world.slack.token = world.slack.token, "another"
+        assert (await world.slack.press(world.ada, "faultline.stop", world.value())).status == 503
+        assert world.responder.commands == []
+        world.slack.token = token
+        assert (await world.slack.press(world.ada, "faultline.stop", world.value())).taken
+        await world.answered(world.ada)
+        assert [one.verb for one in world.responder.commands] == [Verb.STOP]
+
+
 @pytest.mark.parametrize("lag_s", [0.0, -3600.0, 3600.0])
 async def test_an_approval_is_as_old_as_its_press_and_never_from_the_future(lag_s: float) -> None:
     async with workspace() as world:
