@@ -110,7 +110,8 @@ def test_every_line_begins_with_event_level_time_and_process_whoever_says_it(
 def test_a_traceback_holds_no_values_of_local_variables(
     form: Literal["json", "line"], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = logging.getLogger().handlers[:]
+    root, ours = logging.getLogger(), structlog.get_config()
+    before, level = root.handlers[:], root.level
     try:
         configure("gateway", form=form)
         try:
@@ -119,7 +120,10 @@ def test_a_traceback_holds_no_values_of_local_variables(
             structlog.get_logger("x").exception("it failed")
             logging.getLogger("aiohttp.server").exception("it failed there, too")
     finally:
-        logging.getLogger().handlers[:] = before
+        root.handlers[:] = before
+        root.setLevel(level)
+        structlog.configure(**ours)
+        structlog.contextvars.clear_contextvars()
     said = capsys.readouterr().err
     assert said.count("LookupError") >= 2
     assert "hunter2" not in said
