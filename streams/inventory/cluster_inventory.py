@@ -16,16 +16,7 @@ from typing import Any
 from streams.inventory.jobs import Workload, asks_for_gpus, job_fact
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
-from streams.inventory.objects import (
-    Identity,
-    KubeObject,
-    gpus_requested,
-    identity,
-    is_node_work,
-    kind_of,
-    part,
-    text,
-)
+from streams.inventory.objects import Identity, gpus_requested, identity, is_node_work, kind_of
 from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
@@ -35,6 +26,7 @@ from streams.model.entity import JobRef
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
+from streams.model.kube_objects import KubeObject, part, text
 from streams.model.watch import KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]

@@ -20,22 +20,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from streams.inventory.names import names
-from streams.inventory.objects import (
-    KubeObject,
-    annotations_of,
-    gpus_requested,
-    holds,
-    identity,
-    is_managed,
-    items,
-    labels_of,
-    part,
-    text,
-    whole,
-)
+from streams.inventory.objects import gpus_requested, identity, is_managed
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
 from streams.model.kinds import WorkloadClass
+from streams.model.kube_objects import KubeObject, annotations_of, holds, items, labels_of, part, text, whole
 
 
 class Workload(NamedTuple):

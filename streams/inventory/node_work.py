@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import model_validator
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.inventory.objects import KubeObject, annotations_of, items, labels_of, time
 from streams.model.facts import NodeWork, WorkEnds
+from streams.model.kube_objects import KubeObject, annotations_of, items, labels_of, time
 
 _FILE = Path(__file__).with_name("node_work.yaml")
 _NO = re.compile(r"(?i)false|0|no|none|done|completed?")

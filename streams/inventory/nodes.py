@@ -8,22 +8,20 @@ from datetime import datetime, timedelta
 
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.node_work import node_work
-from streams.inventory.objects import (
+from streams.inventory.objects import gpus_in, identity, is_managed
+from streams.inventory.parts import shared_parts
+from streams.model.facts import NodeFact
+from streams.model.hostnames import NOBODYS, folded
+from streams.model.kube_objects import (
     KubeObject,
     annotations_of,
     condition,
-    gpus_in,
-    identity,
-    is_managed,
     items,
     labels_of,
     part,
     text,
     time,
 )
-from streams.inventory.parts import shared_parts
-from streams.model.facts import NodeFact
-from streams.model.hostnames import NOBODYS, folded
 
 _JOINING = timedelta(minutes=2)
 """A kubelet may register its node, stop reporting during setup, and come back."""

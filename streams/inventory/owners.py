@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from streams.inventory.names import names
-from streams.inventory.objects import KubeObject, items, kind_of, labels_of, text
+from streams.inventory.objects import kind_of
 from streams.model.entity import JobRef
+from streams.model.kube_objects import KubeObject, items, labels_of, text
 
 Lookup = Callable[[JobRef], KubeObject | None]
 """The object that is meant, or None: one that bears the name but another uid is somebody else."""

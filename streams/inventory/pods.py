@@ -5,21 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from streams.inventory.jobs import Workload
-from streams.inventory.objects import (
-    KubeObject,
-    condition,
-    gpus_requested,
-    holds,
-    identity,
-    items,
-    part,
-    text,
-    time,
-    whole,
-)
+from streams.inventory.objects import gpus_requested, identity
 from streams.inventory.ranks import PodRanks
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
+from streams.model.kube_objects import KubeObject, condition, holds, items, part, text, time, whole
 
 _WATCH_LAG = timedelta(seconds=5)
 """How much later than a change a watch tells of it at most, with clocks that differ."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from streams.inventory.hostlists import hosts
 from streams.inventory.jobs import FIRST_ROLES, Role, env_of, is_elastic, pod_count, ranks_per_pod, roles
 from streams.inventory.names import names
-from streams.inventory.objects import KubeObject, annotations_of, labels_of, part, text, whole
 from streams.model.errors import BadInput
+from streams.model.kube_objects import KubeObject, annotations_of, labels_of, part, text, whole
 
 _KUBEFLOW = "training.kubeflow.org/"
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

@@ -14,20 +14,11 @@ from typing import Any
 from streams.config.yaml_tables import Strict, load_table
 from streams.inventory.jobs import Workload, env_of, pod_specs, roles
 from streams.inventory.names import names
-from streams.inventory.objects import (
-    KubeObject,
-    annotations_of,
-    gpus_requested,
-    identity,
-    items,
-    kind_of,
-    labels_of,
-    part,
-    text,
-)
+from streams.inventory.objects import gpus_requested, identity, kind_of
 from streams.inventory.owners import Lookup, chain, controller_of
 from streams.model.entity import JobRef
 from streams.model.kinds import WorkloadClass
+from streams.model.kube_objects import KubeObject, annotations_of, items, labels_of, part, text
 
 _FILE = Path(__file__).with_name("workloads.yaml")
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
