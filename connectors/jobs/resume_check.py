@@ -9,21 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
-from connectors.jobs.suspend_fields import SuspendField
 from connectors.jobs.suspension import not_ours, suspend_annotations_of
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import is_marked
-from connectors.kubernetes.objects import condition, controller, has_ended, is_ready, name_of
+from connectors.kubernetes.objects import condition, has_ended, is_ready, name_of
+from streams.job_kinds.kind import JobKind
 
 LOOK_AGAIN_S = 3.0
 LISTED = 64
 """Most placements in a result: it is stored in the run document."""
-
-
-def owned(pods: Sequence[Object], job: Object) -> list[Object]:
-    """The pods that this job controls, by owner uid."""
-    uid = job["metadata"]["uid"]
-    return [pod for pod in pods if (controller(pod) or {}).get("uid") == uid]
 
 
 def unfinished(pods: Sequence[Object]) -> list[Object]:
@@ -31,18 +25,16 @@ def unfinished(pods: Sequence[Object]) -> list[Object]:
     return [pod for pod in pods if not has_ended(pod)]
 
 
-def judge(job: Object, field: SuspendField, pods: Sequence[Object], nodes: Mapping[str, Object]) -> Outcome:
+def judge(job: Object, kind: JobKind, pods: Sequence[Object], nodes: Mapping[str, Object]) -> Outcome:
     """`Done` with `placements` (`pod=node`, at most 64), `nodes` and `pods`, or what it is still waiting for."""
     name = name_of(job)
-    end = field.end(job)
-    if end in ("Complete", "Succeeded", "SuccessCriteriaMet"):
-        return AlreadyDone(detail=f"{name} has completed")
+    end = kind.end(job)
     if end is not None:
-        return Refused(f"{name} has failed")
-    if field.is_suspended(job):
+        return Refused(f"{name} has failed") if end.failed else AlreadyDone(detail=f"{name} has completed")
+    if kind.is_suspended(job):
         marks, text = suspend_annotations_of(job), f"{name} is suspended"
         return Blocked("Faultline", text) if marks.held else not_ours(marks, text)
-    wanted, whole = field.pods(job), [pod for pod in pods if _is_running(pod)]
+    wanted, whole = kind.pods(job), [pod for pod in pods if _is_running(pod)]
     if len(whole) < wanted:
         return Waiting(LOOK_AGAIN_S, f"{len(whole)} of {wanted} pods of {name} are ready{_why(pods)}")
     placed = {pod["metadata"]["name"]: str(pod["spec"]["nodeName"]) for pod in whole}

@@ -14,27 +14,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
-from connectors.jobs.suspend_fields import SuspendField
 from connectors.kubernetes.annotations import (
     INCIDENT,
     MANAGED,
     annotations_of,
     effect_mark,
-    labels_of,
     opted_out,
 )
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.guarded_patch import GuardedChange
 from connectors.kubernetes.objects import controller, name_of
+from streams.job_kinds.kind import JobKind, Lever
 
 SUSPENDED = effect_mark("suspend_job")
 RESUMED = effect_mark("resume_job")
-KUEUE = "kueue.x-k8s.io/queue-name"
 SOMEBODY_ELSE = "a suspension that is not Faultline's"
 """`Blocked.by` when the job was already suspended before Faultline acted."""
 PODS_PAUSE_S = 2.0
-FAILURES = frozenset({"Failed", "FailureTarget"})
-"""End conditions that are failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,33 +53,33 @@ def suspend_annotations_of(job: Object) -> SuspendAnnotations:
     return SuspendAnnotations(found.get(INCIDENT), found.get(SUSPENDED), found.get(RESUMED))
 
 
-def suspend(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
+def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to true, or find that this effect already did. Pods may still be running: see `_until_gone`."""
-    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), name_of(job)
+    marks, suspended, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
     if marks.held and not suspended and marks.incident == effect.incident and _is_it(job, effect):
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
     if marks.suspended == effect.key and _is_it(job, effect):
         return AlreadyDone(
             detail=f"{name} is suspended" if suspended else f"{name} was suspended and is resumed"
         )
-    if (no := out_of_reach(job, field, effect)) is not None:
+    if (no := out_of_reach(job, kind, effect)) is not None:
         return no
     if suspended and marks.held:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident} already")
     if suspended:
         return not_ours(marks, f"{name} is suspended, and not by Faultline")
-    patch = _write(field, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
+    patch = _write(kind, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
     return GuardedChange(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating"))
 
 
-def resume(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
+def resume(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to false, if Faultline set it to true for this incident."""
-    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), name_of(job)
+    marks, suspended, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
     if marks.resumed == effect.key and _is_it(job, effect):
         if suspended:
             return Blocked.person(f"{name} was suspended manually after Faultline had resumed it")
         return AlreadyDone(detail=f"{name} is resumed")
-    if (no := out_of_reach(job, field, effect)) is not None:
+    if (no := out_of_reach(job, kind, effect)) is not None:
         return no
     if not marks.held:
         if suspended:
@@ -93,21 +89,21 @@ def resume(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | 
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
     if not suspended:
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
-    return GuardedChange(_write(field, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
+    return GuardedChange(_write(kind, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
 
 
-def take_back(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
+def take_back(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
     """Undo a suspend: reset the field and the annotations, while both are still as the effect left them."""
     marks, name = suspend_annotations_of(job), name_of(job)
     if marks.suspended != effect.key or not marks.held or not _is_it(job, effect):
         return AlreadyDone(detail=f"{name} is not suspended by this effect")
-    if field.end(job) is not None:
+    if kind.end(job) is not None:
         return AlreadyDone(detail=f"{name} has ended")
-    if not field.is_suspended(job):
+    if not kind.is_suspended(job):
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
     if opted_out(job):
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
-    patch = _write(field, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
+    patch = _write(kind, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
     return GuardedChange(patch, Done(detail=f"{name} is resumed"))
 
 
@@ -123,15 +119,15 @@ def not_ours(marks: SuspendAnnotations, reason: str) -> Blocked:
     return Blocked.person(reason) if marks.resumed is not None else Blocked(SOMEBODY_ELSE, reason)
 
 
-def out_of_reach(job: Object, field: SuspendField, effect: Effect) -> Refused | None:
+def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
     """Why Faultline must not change this job's suspend field at all; None when it may."""
     name = name_of(job)
     if not _is_it(job, effect):
-        return Refused(f"{name} was replaced: the uid of the {field.kind} differs from the one in the plan")
-    if (end := field.end(job)) is not None:
+        return Refused(f"{name} was replaced: the uid of the {kind.name} differs from the one in the plan")
+    if (end := kind.end(job)) is not None:
         # A failed job needs no suspend any more; that it cannot be resumed is a failure of what we began.
-        moot = end not in FAILURES or effect.action == "suspend_job"
-        return Refused(f"{name} has ended: {end}", moot=moot)
+        moot = not end.failed or effect.action == "suspend_job"
+        return Refused(f"{name} has ended: {end.by}", moot=moot)
     if job["metadata"].get("deletionTimestamp"):
         return Refused(f"{name} is being deleted", moot=True)
     if opted_out(job):
@@ -139,8 +135,11 @@ def out_of_reach(job: Object, field: SuspendField, effect: Effect) -> Refused | 
     if (owner := controller(job)) is not None:
         above = f"{owner.get('kind')} {owner.get('name')}"
         return Refused(f"{name} is managed by {above}, which would revert spec.suspend; act on the parent")
-    if KUEUE in labels_of(job):
-        return Refused(f"{name} is managed by Kueue ({KUEUE}), which would revert spec.suspend")
+    means = kind.means(job)
+    if means.lever is Lever.QUEUE:
+        return Refused(f"{name} is managed by Kueue, which would revert spec.suspend")
+    if means.lever is not Lever.SUSPEND:
+        return Refused(f"{name} cannot be suspended: {means.reason or f'it is moved by {means.lever}'}")
     return None
 
 
@@ -148,5 +147,5 @@ def _is_it(job: Object, effect: Effect) -> bool:
     return effect.target.uid is None or effect.target.uid == job["metadata"].get("uid")
 
 
-def _write(field: SuspendField, suspended: bool, marks: dict[str, str | None]) -> Object:
-    return {"metadata": {"annotations": marks}} | field.suspend(suspended)
+def _write(kind: JobKind, suspended: bool, marks: dict[str, str | None]) -> Object:
+    return {"metadata": {"annotations": marks}} | kind.suspend(suspended)

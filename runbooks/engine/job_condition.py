@@ -2,7 +2,7 @@
 
 stands     it is hung or runs: it is suspended and resumed elsewhere
 died       it has failed: nothing can be suspended or resumed, its owner starts it again
-fixed      its kind has no suspend field: its owner, or its own controller, starts it again
+fixed      nothing can suspend it: its owner, or its own controller, starts it again
 completed  nothing is left to do
 restarted  its own controller has started it elsewhere since the fault: a second restart would only cost time
 not_ours   no training job: the drain moves its pods, and their controller starts them elsewhere
@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.names import names
+from streams.job_kinds.known import KNOWN
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
 
@@ -58,11 +59,25 @@ def condition_of(
         return JobCondition.RESTARTED
     if fact is not None and fact.finished:
         return JobCondition.DIED if fact.failed else JobCondition.COMPLETED
-    if kind not in names().suspendable:
+    if immovable(key, view):
         return JobCondition.FIXED
     if fault_at is not None and pods and all(_is_new(pod, fault_at, node) for pod in pods):
         return JobCondition.RESTARTED
     return JobCondition.STANDS
+
+
+def immovable(key: str, view: ClusterView) -> str:
+    """Why the job with this key can neither be suspended nor resumed, for its owner; empty where it can, as far as is known."""
+    kind, fact = key.partition("/")[0], view.jobs.get(key)
+    declared = KNOWN.get(kind)
+    if fact is not None and fact.immovable is not None:
+        return fact.immovable
+    if fact is not None and fact.lever is not None:
+        return ""
+    # A record of an older inventory, or none yet: the kind alone tells.
+    if declared is None:
+        return f"the kind {kind} is not one that Faultline can suspend"
+    return declared.no_means
 
 
 def _trains(key: str, view: ClusterView, pods: tuple[PodFact, ...]) -> bool:

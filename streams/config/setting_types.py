@@ -13,18 +13,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from streams.job_kinds.known import KNOWN
+
 JOB_KINDS = (
-    "batch/v1/Job",
-    "kubeflow.org/v1/PyTorchJob",
-    "kubeflow.org/v1/MPIJob",
-    "kubeflow.org/v1/TFJob",
-    "kubeflow.org/v1/XGBoostJob",
-    "kubeflow.org/v1/PaddleJob",
-    "kubeflow.org/v1/JAXJob",
-    "kubeflow.org/v2beta1/MPIJob",
-    "jobset.x-k8s.io/v1alpha2/JobSet",
-    "batch.volcano.sh/v1alpha1/Job",
-    "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet",
+    *(name for kind in KNOWN.values() for name in kind.watched_as),
     "trainer.kubeflow.org/v1alpha1/TrainJob",
     "ray.io/v1/RayJob",
     "ray.io/v1/RayCluster",

@@ -1,14 +1,7 @@
 """A job object, of any of the kinds that run training → its fact, and the roles its pods play.
 
-| kind | roles | suspended | ended |
-|---|---|---|---|
-| batch/v1 Job | one | spec.suspend | conditions Complete, Failed |
-| kubeflow.org PyTorchJob and its kin | spec.*ReplicaSpecs | spec.runPolicy.suspend | conditions Succeeded, Failed |
-| JobSet | spec.replicatedJobs | spec.suspend | conditions Completed, Failed |
-| VolcanoJob | spec.tasks | phase Aborted | phase Completed, Failed, Terminated |
-| LeaderWorkerSet | one group is one world | – | – |
-| TrainJob | spec.trainer | spec.suspend | conditions Complete, Failed |
-| others | unknown | spec.suspend | the same conditions |
+What each kind's spec and status mean is declared in `streams.job_kinds`. Of a kind that is not there (a site's own) the usual
+fields are read: `spec.suspend`, the conditions Complete, Succeeded and Failed, a phase.
 """
 
 from __future__ import annotations
@@ -21,6 +14,9 @@ from typing import Any, NamedTuple
 
 from streams.inventory.names import names
 from streams.inventory.objects import gpus_requested, identity, is_managed
+from streams.job_kinds import kubeflow
+from streams.job_kinds.kind import End
+from streams.job_kinds.known import KNOWN
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
 from streams.model.kinds import WorkloadClass
@@ -50,7 +46,7 @@ _NPROC_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:[= ]|\Z)\s*(\S+)?", re.ASCII
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class PlacedRole:
     """Pods of one kind within a job: `pods` of them, the first at position `start` of those that hold ranks.
 
     `per_job` is how many pods one child Job of the role has (JobSet), else `pods`. `trains` is False for launchers.
@@ -71,24 +67,28 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         BadInput: when the object has no kind or no name.
     """
     who = identity(job)
-    phase = str(
-        part(job, "status", "state").get("phase") or part(job, "status").get("jobDeploymentStatus") or ""
-    )
-    failed = holds(job, "Failed") or phase in ("Failed", "Terminated")
-    done = any(holds(job, name) for name in ("Complete", "Completed", "Succeeded"))
+    kind = KNOWN.get(who.kind)
+    end = (kind.end if kind is not None else _usual_end)(job)
+    means = kind.means(job) if kind is not None else None
+    retries = kind.retries(job) if kind is not None else None
     return JobFact(
         cluster=cluster,
         job=JobRef(who.kind, who.namespace, who.name, text(part(job, "metadata"), "uid")),
         observed_at=at,
-        suspended=_asked_to_suspend(job) or phase in ("Aborted", "Aborting", "Suspended"),
-        finished=failed or done or phase in ("Completed", "Complete"),
-        failed=failed,
+        suspended=kind.is_suspended(job) if kind is not None else _usually_suspended(job),
+        finished=end is not None,
+        failed=end is not None and end.failed,
         pods=pod_count(job),
         world=world_size(job),
         managed=is_managed(job),
         owner=text(annotations_of(job), OWNER_MARK) or text(labels_of(job), OWNER_MARK),
         workload=work.kind,
         workload_guessed=True if work.guessed else None,
+        lever=means.lever if means is not None else None,
+        immovable=means.reason or None if means is not None else None,
+        retries_left=retries.left if retries is not None else None,
+        heals_within_s=kind.heals_within_s(job) if kind is not None else None,
+        incarnation=(kind.incarnation(job) or None) if kind is not None else None,
     )
 
 
@@ -114,15 +114,17 @@ def _specs_in(spec: Any, depth: int) -> Iterator[Mapping[str, Any]]:
             yield from _specs_in(value, depth - 1)
 
 
-def roles(job: KubeObject) -> tuple[Role, ...]:
+def roles(job: KubeObject) -> tuple[PlacedRole, ...]:
     """The roles of a job in the order of their ranks; empty when its kind does not say."""
-    found = sorted(_roles(job), key=lambda role: role.name not in FIRST_ROLES)
+    kind = KNOWN.get(identity(job).kind)
+    declared = kind.roles(job) if kind is not None else kubeflow.roles(job) if _is_kubeflow(job) else ()
+    found = sorted(declared, key=lambda role: role.name not in FIRST_ROLES)
     with_gpus = [role for role in found if gpus_requested(role.pod_spec)]
     placed, start = [], 0
     for role in found:
         # A kubeflow replica takes part whatever it asks for; elsewhere a role without GPUs beside one with GPUs does not.
         trains = role.name not in RANKLESS_ROLES and (_is_kubeflow(job) or not with_gpus or role in with_gpus)
-        placed.append(Role(role.name, role.pods, role.pod_spec, role.per_job, start, trains))
+        placed.append(PlacedRole(role.name, role.pods, role.pod_spec, role.per_job, start, trains))
         start += role.pods if trains else 0
     return tuple(placed)
 
@@ -176,49 +178,22 @@ def _nproc_flag(container: Mapping[str, Any]) -> str | None:
     return match[1] if match else None
 
 
-def _asked_to_suspend(job: KubeObject) -> bool:
-    return part(job, "spec").get("suspend") is True or part(job, "spec", "runPolicy").get("suspend") is True
+def _usual_end(job: KubeObject) -> End | None:
+    status = part(job, "status")
+    phase = str(part(status, "state").get("phase") or status.get("jobDeploymentStatus") or "")
+    if holds(job, "Failed") or phase in ("Failed", "Terminated"):
+        return End(phase or "Failed", failed=True)
+    done = any(holds(job, name) for name in ("Complete", "Completed", "Succeeded"))
+    return End("Complete", failed=False) if done or phase in ("Completed", "Complete") else None
+
+
+def _usually_suspended(job: KubeObject) -> bool:
+    status = part(job, "status")
+    phase = part(status, "state").get("phase") or status.get("jobDeploymentStatus")
+    spec = part(job, "spec")
+    asked = spec.get("suspend") is True or part(spec, "runPolicy").get("suspend") is True
+    return asked or phase in ("Aborted", "Aborting", "Suspended")
 
 
 def _is_kubeflow(job: KubeObject) -> bool:
     return str(job.get("apiVersion") or "").startswith("kubeflow.org/")
-
-
-def _roles(job: KubeObject) -> Iterator[Role]:
-    kind, spec = identity(job).kind, part(job, "spec")
-    if kind == "Job":
-        yield _role("", 1, _pods_of_job(spec), part(spec, "template", "spec"))
-    elif kind == "JobSet":
-        for replicated in items(spec, "replicatedJobs"):
-            job_spec = part(replicated, "template", "spec")
-            pod_spec = part(job_spec, "template", "spec")
-            yield _role(
-                replicated.get("name"), _count(replicated, "replicas"), _pods_of_job(job_spec), pod_spec
-            )
-    elif kind == "VolcanoJob":
-        for task in items(spec, "tasks"):
-            yield _role(task.get("name"), 1, _count(task, "replicas"), part(task, "template", "spec"))
-    elif kind == "LeaderWorkerSet":
-        template = part(spec, "leaderWorkerTemplate")
-        yield _role("", 1, _count(template, "size"), part(template, "workerTemplate", "spec"))
-    elif _is_kubeflow(job):
-        for key, replicas in spec.items():
-            if key.endswith("ReplicaSpecs") and isinstance(replicas, Mapping):
-                for name in replicas:
-                    about = part(replicas, name)
-                    yield _role(name, 1, _count(about, "replicas"), part(about, "template", "spec"))
-
-
-def _role(name: Any, jobs: int, per_job: int, pod_spec: Mapping[str, Any]) -> Role:
-    return Role(str(name or "").lower(), jobs * per_job, pod_spec, per_job)
-
-
-def _count(obj: Mapping[str, Any], key: str) -> int:
-    """A number of replicas, which every one of these APIs defaults to 1."""
-    count = whole(obj.get(key))
-    return 1 if count is None else count
-
-
-def _pods_of_job(job_spec: Mapping[str, Any]) -> int:
-    parallelism, completions = _count(job_spec, "parallelism"), whole(job_spec.get("completions"))
-    return parallelism if completions is None else min(parallelism, completions)

@@ -44,7 +44,6 @@ class Names(Strict):
     starters: frozenset[str]
     not_jobs: frozenset[str]
     services: frozenset[str]
-    suspendable: frozenset[str]
     renamed_kinds: dict[str, str]
     owner_labels: dict[str, str]
     index_labels: tuple[str, ...]

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams.inventory.hostlists import hosts
-from streams.inventory.jobs import FIRST_ROLES, Role, env_of, is_elastic, pod_count, ranks_per_pod, roles
+from streams.inventory.jobs import (
+    FIRST_ROLES,
+    PlacedRole,
+    env_of,
+    is_elastic,
+    pod_count,
+    ranks_per_pod,
+    roles,
+)
 from streams.inventory.names import names
 from streams.model.errors import BadInput
 from streams.model.kube_objects import KubeObject, annotations_of, labels_of, part, text, whole
@@ -142,7 +150,7 @@ def _within_role(pod: KubeObject, job: KubeObject | None, index: int) -> int | N
     return role.start + index if role is not None else None
 
 
-def _role(pod: KubeObject, job: KubeObject | None) -> Role | None:
+def _role(pod: KubeObject, job: KubeObject | None) -> PlacedRole | None:
     """The one role of the job that the pod plays; None where none or several have its name."""
     mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
     return mine[0] if len(mine) == 1 else None

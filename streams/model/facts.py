@@ -169,6 +169,16 @@ class JobFact:
     workload: WorkloadClass | None = None
     """What it is for, as of a pod."""
     workload_guessed: Literal[True] | None = None
+    lever: str | None = None
+    """By what it is stopped and started again elsewhere (`streams.job_kinds.kind.Lever`); None where by nothing, or not told."""
+    immovable: str | None = None
+    """Why it cannot be stopped and started again, for its owner; None where it can."""
+    retries_left: int | None = None
+    """Restarts that its own controller still makes; None where it does not count them."""
+    heals_within_s: float | None = None
+    """Its own controller replaces what a broken node took, within so many seconds: then nobody else must."""
+    incarnation: str | None = None
+    """What changes with each restart of it as a whole, where its object tells."""
     kind: Literal["job"] = "job"
 
     @property

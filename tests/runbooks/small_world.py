@@ -15,19 +15,20 @@ from typing import Any
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
 from connectors.jobs import suspension
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.kubernetes import cordon_ownership
 from connectors.kubernetes.guarded_patch import GuardedChange
 from runbooks.engine.run.transition import LOOKUPS, CallKind
 from streams.inventory.jobs import job_fact
 from streams.inventory.nodes import node_fact
+from streams.job_kinds.kind import End
+from streams.job_kinds.pytorch_job import PYTORCH_JOB
 from streams.model.entity import JobRef
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB
 
 Object = dict[str, Any]
 
-LEVER = SUSPEND_FIELDS["PyTorchJob"]
+LEVER = PYTORCH_JOB
 EVAL = JobRef("PyTorchJob", OTHER_JOB.namespace, OTHER_JOB.name, OTHER_JOB.uid)
 PLACES = {JOB.key: (2, 3, 4, 5), EVAL.key: (5, 6)}
 NODES = 12
@@ -70,7 +71,7 @@ class SmallWorld:
             }
         for job in (JOB, EVAL):
             self.jobs[job.key] = {
-                "apiVersion": LEVER.api_version,
+                "apiVersion": LEVER.api_versions[0],
                 "kind": job.kind,
                 "metadata": {
                     "name": job.name,
@@ -177,7 +178,7 @@ class SmallWorld:
         job, key = self.jobs.get(_key(effect)), _key(effect)
         if job is None:
             return Refused(f"there is no {effect.target}", moot=True)
-        if LEVER.end(job) == "Succeeded":
+        if LEVER.end(job) == End("Succeeded", failed=False):
             return AlreadyDone(detail="it has ended well")
         if LEVER.is_suspended(job):
             marks, text = suspension.suspend_annotations_of(job), "it is suspended"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.guardrails.cordoned_nodes import is_in_place, same_target
-from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of
+from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of, immovable
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 
@@ -56,12 +56,12 @@ def owner_text(transition: RunTransition, planned: PlannedStep, context: RunCont
     """What the owner of a job is told: for one that nobody but they can start again what hit it, that its place is clean, and how
     to go on; else what the step says."""
     now = condition(planned, context) if planned.target is not None else None
-    if now not in UNMOVABLE:
+    if planned.target is None or now not in UNMOVABLE:
         return planned.describe
     how = (
         f"{planned.target} has failed and cannot be suspended"
         if now is JobCondition.DIED
-        else f"{planned.target} cannot be suspended by its kind"
+        else f"{planned.target} cannot be suspended: {immovable(planned.target.key, context.view)}"
     )
     again = (
         "create it again from its manifest and its last checkpoint"

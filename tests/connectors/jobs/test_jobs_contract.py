@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from connectors.base import Connector, Effect
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.suspension import RESUMED, SUSPENDED
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.annotations import INCIDENT
 from connectors.kubernetes.client import Object
+from streams.job_kinds.known import KNOWN
 from streams.model.run import Target
+from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.contract.case import Case
 from tests.contract.suite import ConnectorContract, EffectContract
@@ -39,7 +40,7 @@ class JobCase(Case):
         super().__init__(world.proxy)
         self.world = world
         self.kind = kind
-        self.path = SUSPEND_FIELDS[kind].path(world.namespace, "train")
+        self.path = jobs_at(kind, world.namespace, "train")
 
     def effect(self) -> Effect:
         return self.world.effect(self.action, Target(self.kind, "train", self.world.namespace))
@@ -53,8 +54,8 @@ class JobCase(Case):
 
     async def foreign_change(self) -> None:
         job = await self.world.cluster.get(self.path)
-        is_suspended = SUSPEND_FIELDS[self.kind].is_suspended(job)
-        await self.world.cluster.patch(self.path, SUSPEND_FIELDS[self.kind].suspend(not is_suspended))
+        is_suspended = KNOWN[self.kind].is_suspended(job)
+        await self.world.cluster.patch(self.path, KNOWN[self.kind].suspend(not is_suspended))
 
     def taken(self) -> list[Object]:
         """The annotations of the patches that the server took from Faultline."""
@@ -89,7 +90,7 @@ class TestSuspendJob(ConnectorContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
         world = either_world
-        collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
+        collection = jobs_at(kind, world.namespace)
         await world.cluster.create(collection, await job(kind, world))
         await world.all_run(2)
         yield SuspendCase(world, kind)
@@ -104,7 +105,7 @@ class TestResumeJob(EffectContract):
         made = await job(kind, world)
         made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
         made["spec"] |= {"suspend": True} if kind == "Job" else {"runPolicy": {"suspend": True}}
-        collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
+        collection = jobs_at(kind, world.namespace)
         await world.cluster.create(collection, made)
         yield ResumeCase(world, kind)
         await world.cluster.delete(f"{collection}/train", propagation="Background")

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Waiting
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.nodes import NodeConnector
+from streams.job_kinds.known import KNOWN
 from streams.model.run import Target
+from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
 from tests.testbed import workloads
@@ -30,7 +31,7 @@ async def running_job(world: KubeWorld, kind: str, *, nodes: int) -> tuple[Targe
     for _ in range(nodes):
         await world.add_node(kubelet=True)
     build = workloads.indexed_job if kind == "Job" else workloads.pytorch_job
-    collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
+    collection = jobs_at(kind, world.namespace)
     made = await world.cluster.create(collection, build("train", world.namespace, pool=world.namespace))
     pods = await world.all_run(4)
     return Target(kind, "train", world.namespace, made["metadata"]["uid"]), pods
@@ -131,12 +132,12 @@ async def test_a_suspend_that_finds_the_pods_gone_at_once_is_its_own_doing_all_t
     world: KubeWorld, kind: str
 ) -> None:
     target, _ = await running_job(world, kind, nodes=4)
-    field, slow = SUSPEND_FIELDS[kind], world.through_proxy(timeout_s=60)
+    field, slow = KNOWN[kind], world.through_proxy(timeout_s=60)
     slow.__class__ = SlowPatch
     assert isinstance(slow, SlowPatch)
 
     async def no_pod_is_left() -> bool:
-        job = await world.cluster.get(field.path(world.namespace, "train"))
+        job = await world.cluster.get(jobs_at(kind, world.namespace, "train"))
         return field.is_suspension_seen(job) and not await world.pods()
 
     slow.all_is_done = no_pod_is_left

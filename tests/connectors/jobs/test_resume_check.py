@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
-from connectors.jobs.resume_check import judge, owned
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
+from connectors.jobs.job_objects import owned
+from connectors.jobs.resume_check import judge
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
+from streams.job_kinds.batch_job import JOB as BATCH_JOB
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged, node, pod
 
@@ -26,7 +27,7 @@ NODES = {
 
 
 def judged(*pods: Object, **job: object) -> Outcome:
-    return judge(merged(JOB, job), SUSPEND_FIELDS["Job"], pods, NODES)
+    return judge(merged(JOB, job), BATCH_JOB, pods, NODES)
 
 
 def test_a_job_with_all_pods_ready_on_good_nodes_is_whole_and_says_where() -> None:
@@ -64,7 +65,7 @@ def test_a_pod_without_a_place_brings_the_schedulers_words() -> None:
 def test_pods_of_another_job_of_that_name_do_not_count() -> None:
     old = pod("a")
     old["metadata"]["ownerReferences"][0]["uid"] = "uid-of-an-earlier-train"
-    assert owned([old, pod("b")], JOB) == [pod("b")]
+    assert owned([old, pod("b")], BATCH_JOB, JOB) == [pod("b")]
 
 
 @pytest.mark.parametrize(
@@ -81,9 +82,7 @@ def test_a_job_that_cannot_become_whole_is_not_waited_for(job: Object, outcome: 
 
 def test_a_large_job_reports_its_size_and_only_some_placements() -> None:
     pods = [pod(f"p{n:04}", "gpu-01") for n in range(1000)]
-    outcome = judge(
-        merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), SUSPEND_FIELDS["Job"], pods, NODES
-    )
+    outcome = judge(merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), BATCH_JOB, pods, NODES)
     assert isinstance(outcome, Done)
     assert outcome.result["pods"] == 1000
     assert len(str(outcome.result)) < 2000

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from connectors.base import AlreadyDone, Done, NoLease, Waiting
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.cordon_ownership import is_marked
@@ -16,6 +15,7 @@ from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.out_of_service import given_up_for, is_out_of_service
 from streams.model.clock import parse_rfc3339
 from streams.model.run import Target
+from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
 from tests.testbed import workloads
@@ -40,7 +40,7 @@ async def running_job(world: KubeWorld, kind: str, *, nodes: int, pods: int = 4)
         templates = [role["template"] for role in job["spec"]["pytorchReplicaSpecs"].values()]
     for template in templates:
         template["spec"]["terminationGracePeriodSeconds"] = GRACE_S
-    collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
+    collection = jobs_at(kind, world.namespace)
     made = await world.cluster.create(collection, job)
     running = await world.all_run(pods)
     return Target(kind, "train", world.namespace, made["metadata"]["uid"]), running[0]["spec"]["nodeName"]

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Done, Refused
-from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from runbooks.engine.job_condition import JobCondition, condition_of
 from runbooks.engine.run.outcomes import recover
-from streams.inventory.names import names
 from streams.model.codec import decode, encode
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
@@ -36,10 +34,6 @@ def restart(play: Play, *nodes: str, minutes: float = 2) -> None:
         play.view.put(
             PodFact(CLUSTER, JOB.namespace, name, f"u-{name}", when, node=node, job=JOB, scheduled_at=when)
         )
-
-
-def test_the_kinds_that_plans_suspend_are_those_that_the_connector_can() -> None:
-    assert names().suspendable == SUSPEND_FIELDS.keys()
 
 
 def test_a_job_is_told_apart_by_how_the_inventory_shows_it() -> None:

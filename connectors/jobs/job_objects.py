@@ -1,0 +1,59 @@
+"""Finds a job at the API server, and the pods that are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from connectors.base import Effect
+from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.objects import controller
+from streams.job_kinds.kind import JobKind
+
+
+async def path_of_job(cluster: Cluster, kind: JobKind, namespace: str, name: str) -> str:
+    """The job's path, in the newest version that the server serves.
+
+    Raises:
+        NotFound: it serves none of them.
+    """
+    return path_of(await _served(cluster, kind), kind.plural, namespace=namespace, name=name)
+
+
+async def job_of(cluster: Cluster, kind: JobKind, effect: Effect) -> Object:
+    """The job that an effect is about.
+
+    Raises:
+        NotFound: there is none.
+    """
+    target = effect.target
+    return await cluster.get(await path_of_job(cluster, kind, str(target.namespace), target.name))
+
+
+async def pods_of(cluster: Cluster, kind: JobKind, job: Object) -> list[Object]:
+    """The pods of a job, those that have ended included."""
+    labels = ",".join(f"{key}={value}" for key, value in kind.pod_labels(job).items())
+    path = path_of("v1", "pods", namespace=job["metadata"]["namespace"])
+    return owned(await cluster.list_all(path, query={"labelSelector": labels}), kind, job)
+
+
+def owned(pods: Sequence[Object], kind: JobKind, job: Object) -> list[Object]:
+    """The pods that this job controls, itself or through its children; labels alone can be written by anybody."""
+    uid = job["metadata"]["uid"]
+
+    def is_own(pod: Object) -> bool:
+        above = controller(pod) or {}
+        return above.get("uid") == uid or above.get("kind") in kind.children
+
+    return [pod for pod in pods if is_own(pod)]
+
+
+async def _served(cluster: Cluster, kind: JobKind) -> str:
+    *newer, last = kind.api_versions
+    for version in newer:
+        try:
+            await cluster.resource(f"{version}/{kind.kind or kind.name}")
+        except NotFound:
+            continue
+        return version
+    return last

@@ -1,0 +1,33 @@
+"""All kinds of training jobs that are known, by the name used here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streams.job_kinds.batch_job import JOB
+from streams.job_kinds.jax_job import JAX_JOB
+from streams.job_kinds.job_set import JOB_SET
+from streams.job_kinds.kind import JobKind
+from streams.job_kinds.leader_worker_set import LEADER_WORKER_SET
+from streams.job_kinds.mpi_job import MPI_JOB
+from streams.job_kinds.paddle_job import PADDLE_JOB
+from streams.job_kinds.pytorch_job import PYTORCH_JOB
+from streams.job_kinds.tf_job import TF_JOB
+from streams.job_kinds.volcano_job import VOLCANO_JOB
+from streams.job_kinds.xgboost_job import XGBOOST_JOB
+
+KNOWN: Mapping[str, JobKind] = {
+    kind.name: kind
+    for kind in (
+        JOB,
+        PYTORCH_JOB,
+        TF_JOB,
+        MPI_JOB,
+        XGBOOST_JOB,
+        PADDLE_JOB,
+        JAX_JOB,
+        JOB_SET,
+        VOLCANO_JOB,
+        LEADER_WORKER_SET,
+    )
+}

@@ -1,0 +1,7 @@
+"""PaddleJob of the training operator."""
+
+from __future__ import annotations
+
+from streams.job_kinds.kubeflow import kubeflow_kind
+
+PADDLE_JOB = kubeflow_kind("PaddleJob", "paddlejobs")

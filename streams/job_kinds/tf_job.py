@@ -1,0 +1,7 @@
+"""TFJob of the training operator."""
+
+from __future__ import annotations
+
+from streams.job_kinds.kubeflow import kubeflow_kind
+
+TF_JOB = kubeflow_kind("TFJob", "tfjobs")

@@ -1,0 +1,7 @@
+"""XGBoostJob of the training operator."""
+
+from __future__ import annotations
+
+from streams.job_kinds.kubeflow import kubeflow_kind
+
+XGBOOST_JOB = kubeflow_kind("XGBoostJob", "xgboostjobs")
