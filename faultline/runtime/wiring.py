@@ -101,6 +101,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.node_work import NodeWork, read_templates
     from connectors.kubernetes.nodes import NodeConnector
+    from connectors.kubernetes.spares import Spares
     from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
@@ -109,7 +110,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     templates = read_templates(settings.node_work)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
-        connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster)]
+        connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
         if templates:
             connectors.append(NodeWork(cluster, settings.node_work, templates))
         desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)

@@ -17,7 +17,7 @@ from streams.model.run import Mode, Run, RunOutcome
 from streams.model.signal import Signal
 
 ACTIONS = TICKETS | {
-    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job", "release_spare", "return_spare",
 }  # fmt: skip
 """A replay decides like an installation without connectors for node work (reset, reboot, replace)."""
 

@@ -52,7 +52,10 @@ NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
 """Node work that continues once it has started, whoever waits for it: until its end is known nothing may run on the node."""
 
-UNDOABLE = frozenset({"cordon_node", "suspend_job"})
+SPARES = frozenset({"release_spare", "return_spare"})
+"""Actions on nodes in reserve. The plan names the nodes; where there are none to release, both are left out."""
+
+UNDOABLE = frozenset({"cordon_node", "suspend_job", "release_spare"})
 """Actions that a runbook may mark with `undo`."""
 
 INTERNAL = frozenset({"await_progress", "notify", "ask"})
@@ -60,7 +63,7 @@ INTERNAL = frozenset({"await_progress", "notify", "ask"})
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
-    "reset_gpu", "reboot_node", "validate_node",
+    "reset_gpu", "reboot_node", "validate_node", "release_spare", "return_spare",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
 ]  # fmt: skip
 
@@ -80,6 +83,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "comment_ticket": {"text": TEXT, "ticket": TEXT},
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
+    "release_spare": {}, "return_spare": {},
     "cordon_node": {}, "uncordon_node": {}, "suspend_job": {}, "resume_job": {}, "verify_job": {}, "notify": {}, "ask": {},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of
+from runbooks.engine.spares import SpareChoice, choice
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
@@ -16,6 +17,7 @@ from runbooks.language.schema import (
     DESTRUCTIVE,
     NODE_WORK,
     SEVERAL,
+    SPARES,
     Runbook,
     Step,
     computed,
@@ -69,6 +71,9 @@ def plan(
     bound: dict[str, list[PlannedStep]] = {}
     by_id = {step.id: step for step in runbook.steps}
     left_out: dict[str, str] = {}
+    notes: dict[str, str] = {}
+    chosen: SpareChoice | None = None
+    released = False
     for step in runbook.steps:
         if why := _not_here(step, actions, left_out):
             left_out[step.id] = why
@@ -77,6 +82,16 @@ def plan(
             bound[step.id] = []
             continue
         settled = _evaluated(step, runbook, facts, values)
+        if step.action in SPARES:
+            if chosen is None:
+                chosen = choice(faulty_entity(incident).node or "", incident.jobs, view)
+            if not chosen.spares or (step.action == "return_spare" and not released):
+                bound[step.id] = []
+                if chosen.why_none and step.action == "release_spare":
+                    notes[step.id] = f"no spare is released: {chosen.why_none}"
+                continue
+            released = True
+            settled = settled.model_copy(update={"params": {"spares": chosen.listed}})
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or faulty_entity(incident) != incident.root
         bound[step.id] = [
@@ -98,7 +113,7 @@ def plan(
         steps=steps,
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
-        left_out=tuple(f"{step}: {why}" for step, why in left_out.items()),
+        left_out=tuple(f"{step}: {why}" for step, why in (left_out | notes).items()),
         escalation=Escalation(step_up.to, step_up.after, step_up.within_s, step_up.per) if step_up else None,
         parameters=values,
     )
