@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check, suspension
@@ -37,8 +38,17 @@ class SuspendLever:
         return await self._until_gone(effect, kind, changed)
 
     async def start(self, effect: Effect, kind: JobKind, lease: LeaseHeld) -> Outcome:
-        """Reset the field."""
-        return await self._change(effect, kind, suspension.resume, lease)
+        """Reset the field. Param `avoid` names nodes, separated by commas, that its pods are to avoid where they can."""
+        avoid = [node for node in str(effect.params.get("avoid") or "").split(",") if node]
+        resume = partial(suspension.resume, avoid=avoid)
+        done = await self._change(effect, kind, resume, lease)
+        if not avoid or not isinstance(done, Refused) or done.moot:
+            return done
+        # Which fields of a suspended job may change depends on the server's version: starting it again is what counts.
+        plain = await self._change(effect, kind, suspension.resume, lease)
+        if not isinstance(plain, Done):
+            return plain
+        return Done(plain.result, f"{plain.detail}; it may come back to {', '.join(avoid)}: {done.reason}")
 
     async def find(self, effect: Effect, kind: JobKind) -> Outcome:
         """Read the job's annotations; for `suspend_job` also whether its pods are gone."""

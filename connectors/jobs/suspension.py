@@ -11,9 +11,11 @@ Annotations that do not match the field mean that someone changed it since: the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
+from connectors.jobs.placement import avoiding, can_avoid
 from connectors.kubernetes.annotations import (
     INCIDENT,
     MANAGED,
@@ -72,8 +74,8 @@ def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outco
     return GuardedChange(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating"))
 
 
-def resume(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
-    """Set the suspend field to false, if Faultline set it to true for this incident."""
+def resume(job: Object, kind: JobKind, effect: Effect, avoid: Sequence[str] = ()) -> GuardedChange | Outcome:
+    """Set the suspend field to false, if Faultline set it to true for this incident; its pods prefer other nodes than `avoid`."""
     marks, suspended, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
     if marks.resumed == effect.key and _is_it(job, effect):
         if suspended:
@@ -89,7 +91,11 @@ def resume(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcom
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
     if not suspended:
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
-    return GuardedChange(_write(kind, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
+    patch = _write(kind, False, {RESUMED: effect.key})
+    elsewhere = f", away from {', '.join(avoid)} where it can" if avoid and can_avoid(job, kind) else ""
+    return GuardedChange(
+        _merged(patch, avoiding(job, kind, avoid)), Done(detail=f"{name} is resumed{elsewhere}")
+    )
 
 
 def take_back(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
@@ -145,6 +151,15 @@ def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
 
 def _is_it(job: Object, effect: Effect) -> bool:
     return effect.target.uid is None or effect.target.uid == job["metadata"].get("uid")
+
+
+def _merged(patch: Object, more: Object) -> Object:
+    """Both patches in one."""
+    both = dict(patch)
+    for key, value in more.items():
+        mine = both.get(key)
+        both[key] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return both
 
 
 def _write(kind: JobKind, suspended: bool, marks: dict[str, str | None]) -> Object:

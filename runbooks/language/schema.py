@@ -84,7 +84,8 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "release_spare": {}, "return_spare": {},
-    "cordon_node": {}, "uncordon_node": {}, "suspend_job": {}, "resume_job": {}, "verify_job": {}, "notify": {}, "ask": {},
+    "cordon_node": {}, "uncordon_node": {}, "suspend_job": {},
+    "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called."""
 

@@ -94,6 +94,8 @@ def plan(
             settled = settled.model_copy(update={"params": {"spares": chosen.listed}})
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or faulty_entity(incident) != incident.root
+        if step.action == "resume_job" and (suspects := _open_suspects(incident)):
+            settled = settled.model_copy(update={"params": {"avoid": ",".join(suspects), **settled.params}})
         bound[step.id] = [
             _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
             for number, target in enumerate(_targets(step, incident, view))
@@ -247,6 +249,13 @@ def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
         elif planned.action in AFTER_CORDON:
             return planned
     return None
+
+
+def _open_suspects(incident: Incident) -> list[str]:
+    """Nodes under suspicion besides the root, which the plan closes: a job that is started again should not come back to them."""
+    suspects = incident.facts.get("suspect_nodes")
+    root = faulty_entity(incident).node
+    return [str(node) for node in suspects if node != root] if isinstance(suspects, list | tuple) else []
 
 
 def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
