@@ -9,6 +9,7 @@ from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
 from connectors.kubernetes.annotations import EFFECT, NODE_WORK
+from connectors.kubernetes.spares import RELEASED_BY, TAKES_PLACE_BY
 from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang, IsWrite, by_method
 
 Aim = Callable[[str, str, Mapping[str, Any]], bool]
@@ -61,6 +62,8 @@ AIMS: Mapping[str, Aim] = {
     "reset_gpu": _work("reset_gpu"),
     "validate_node": _work("validate_node"),
     "reboot_node": _work("reboot_node"),
+    "release_spare": _patch("nodes", RELEASED_BY, put=True),
+    "return_spare": _patch("nodes", TAKES_PLACE_BY, put=True),
 }
 """How the request of a step is known."""
 

@@ -45,6 +45,8 @@ CALLS = {
     "reset_gpu": "mend",
     "validate_node": "mend",
     "reboot_node": "boot",
+    "release_spare": "spare",
+    "return_spare": "spare",
 }
 """Steps with a call, and the book each is killed in."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
 from connectors.kubernetes.annotations import EFFECT, NODE_WORK, WORK_NODE, annotations_of, labels_of
+from connectors.kubernetes.spares import RELEASED_BY, TAKES_PLACE_BY
 from streams.model.conversation import TimelineEntry
 from streams.model.run import EffectRecord, PlannedStep, Run, StepRecord
 from tests.crash_matrix.witness import WORK, Work
@@ -70,6 +71,9 @@ VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "reset": (("reset_gpu", "effect"),),
     "validate": (("validate_node", "effect"),),
     "reboot": (("reboot_node", "effect"),),
+    "give": (("release_spare", "effect"),),
+    "fill": (("return_spare", "effect"),),
+    "let go": (("return_spare", "effect"), ("release_spare", "undo")),
 }
 """What a request does, and what the journal may have meant by it: an action, and whether to do or to undo it."""
 
@@ -121,12 +125,21 @@ def node_touches(writes: Sequence[Write], nodes: Mapping[str, str]) -> Iterator[
         body, done = write.body or {}, write.code in (200, 201)
         if write.resource == "nodes" and write.name in nodes:
             marks = (body.get("metadata") or {}).get("annotations") or {}
-            key = marks.get(EFFECT)
-            yield Touch(write.at, "cordon" if key else "release", nodes[write.name], key or "", done)
+            verb, mark = _of_node(marks)
+            yield Touch(write.at, verb, nodes[write.name], marks.get(mark) or "", done)
         elif write.subresource == "eviction":
             uid = body["deleteOptions"]["preconditions"]["uid"]
             if uid in nodes:
                 yield Touch(write.at, "evict", nodes[uid], "", done)
+
+
+def _of_node(marks: Mapping[str, str | None]) -> tuple[str, str]:
+    """What a patch of a node that writes these annotations does, and the annotation with its key."""
+    if TAKES_PLACE_BY in marks:
+        return "fill", TAKES_PLACE_BY
+    if RELEASED_BY in marks:
+        return ("give" if marks[RELEASED_BY] else "let go"), RELEASED_BY
+    return ("cordon" if marks.get(EFFECT) else "release"), EFFECT
 
 
 def job_touches(writes: Sequence[Write], jobs: Mapping[tuple[str, str], str]) -> Iterator[Touch]:

@@ -30,6 +30,7 @@ from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.node_work import ACTIONS, NodeWork, read_templates
 from connectors.kubernetes.nodes import NodeConnector
+from connectors.kubernetes.spares import Spares
 from connectors.kubernetes.work_templates import Template
 from connectors.tickets.jira import Jira
 from faultline.runtime.logging_setup import configure
@@ -184,9 +185,8 @@ async def live(life: Life) -> None:
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
     work = NodeWork(cluster, NodeWorkSettings(), _templates())
-    connectors = [
-        _Watched(one, fate) for one in (NodeConnector(cluster), work, TrainingJobs(cluster), Jira(jira))
-    ]
+    of_cluster = (NodeConnector(cluster), work, TrainingJobs(cluster), Spares(cluster))
+    connectors = [_Watched(one, fate) for one in (*of_cluster, Jira(jira))]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
 

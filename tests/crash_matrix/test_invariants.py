@@ -11,9 +11,12 @@ import pytest
 from connectors.base import Absent, Done, Effect
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import Call
+from runbooks.engine.spares import SPARE
 from runbooks.language.loader import load
 from streams.config.settings import BlastRadius, ResponderSettings
+from streams.inventory.cluster_view import ClusterView
 from streams.model.conversation import TimelineEntry
+from streams.model.facts import PodFact
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, Mode, RunState, StepRecord, StepState
 from tests.crash_matrix.history import History, Start, Touch, Version
@@ -26,6 +29,7 @@ ACTIONS = frozenset(
     {
         "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
         "open_ticket", "comment_ticket", "close_ticket", "reset_gpu", "validate_node", "reboot_node",
+        "release_spare", "return_spare",
     }
 )  # fmt: skip
 POLICY = ResponderSettings(
@@ -43,15 +47,21 @@ TOUCHED = {
     ("apply", "comment_ticket"): [("comment", "ticket")],
     ("apply", "close_ticket"): [("comment", "ticket"), ("close", "ticket")],
     ("compensate", "uncordon_node"): [("release", "bad")],
+    ("apply", "release_spare"): [("give", "other")],
+    ("apply", "return_spare"): [("fill", "bad"), ("let go", "other")],
     **{("apply", action): [(verb, "bad")] for action, verb in WORK.items()},
 }
-KEYLESS = ("release", "take back", "evict", "close")
+KEYLESS = ("release", "take back", "evict", "close", "let go")
 
 
 def played(book: str) -> History:
     """A run of a book as the board itself decides it, with a world that does what it is told."""
     board = PartitionState(load((BOOKS,), shipped=False), POLICY, ACTIONS)
-    for fact in (facts := cluster()).nodes.values():
+    facts = cluster()
+    facts.put(replace(facts.nodes["node-10"], taints=(f"{SPARE}:NoSchedule",)))
+    for pod in pods_everywhere(facts):
+        board.take_fact(pod.key, pod)
+    for fact in facts.nodes.values():
         board.take_fact(fact.key, fact)
     for job in facts.jobs.values():
         board.take_fact(job.key, job)
@@ -92,6 +102,15 @@ def played(book: str) -> History:
     )  # fmt: skip
 
 
+def pods_everywhere(facts: ClusterView) -> list[PodFact]:
+    """Every node but the spare is in use, so that a job that lost one needs it."""
+    return [
+        PodFact(facts.cluster, "others", f"busy-{name}", f"busy-{name}", NOW, node=name, gpus=8)
+        for name in facts.nodes
+        if name != "node-10"
+    ]
+
+
 def cleared(about: Incident) -> Incident:
     return replace(about, revision=2, state=IncidentState.RESOLVED)
 
@@ -105,7 +124,7 @@ def touched(call: Call, at: object) -> list[Touch]:
     ]
 
 
-@pytest.mark.parametrize("book", ["tickets", "node", "back", "other", "mend", "boot", "stay"])
+@pytest.mark.parametrize("book", ["tickets", "node", "back", "other", "mend", "boot", "stay", "spare"])
 def test_a_history_that_is_right_has_no_violations(book: str) -> None:
     history = played(book)
     assert {touch.verb for touch in history.touches} == {
@@ -116,6 +135,7 @@ def test_a_history_that_is_right_has_no_violations(book: str) -> None:
         "mend": {"cordon", "evict", "reset", "validate", "release"},
         "boot": {"cordon", "evict", "reboot", "release"},
         "stay": {"cordon", "reset", "release"},
+        "spare": {"cordon", "suspend", "give", "resume", "release", "fill", "let go"},
     }[book]
     assert violations(history, history) == []
 

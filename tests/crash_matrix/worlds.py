@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from connectors.kubernetes.annotations import NODE_WORK, WORK_NODE, annotations_
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_marked, ownership_of
 from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.spares import RELEASED_FOR, SPARE
 from connectors.kubernetes.work_results import state_of
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact, JobFact, NodeFact
@@ -61,9 +62,10 @@ class World:
         """Make the objects and wait until all of them run."""
         if self.book == "tickets":
             return
-        for number in range(2 if self.book in ("move", "back") else 1):
+        moves = self.book in ("move", "back", "spare")
+        for number in range(2 if moves else 1):
             await self._add_node(f"{self.name}-{number}")
-        if self.book in ("move", "back"):
+        if moves:
             await self._add_job()
         else:
             self.bad = self.nodes[0]
@@ -72,6 +74,8 @@ class World:
                 await self._add_pod(f"{self.name}-{number}", f"pod {number}")
         assert self.bad is not None
         self.roles |= {node: "bad" if node == self.bad else "other" for node in self.nodes}
+        if self.book == "spare":
+            await self._reserve(next(node for node in self.nodes if node != self.bad))
 
     @asynccontextmanager
     async def witnessed(self) -> AsyncIterator[None]:
@@ -133,6 +137,8 @@ class World:
                 "marked" if is_marked(node) else "unmarked",
                 len(hold.owners) if hold else 0,
             )
+            if self.book == "spare":
+                found[f"{self.roles[name]} node"] += _reserve_of(node)
         if self.job is not None:
             job = await self.admin.get(self._job_path)
             marks = suspend_annotations_of(job)
@@ -187,7 +193,20 @@ class World:
         if self.book in WORKED_ON:
             await self._boot(name)
         now = datetime.now(UTC)
-        self.facts.append(NodeFact(self.name, name, made["metadata"]["uid"], now, gpus=GPUS))
+        about = NodeFact(self.name, name, made["metadata"]["uid"], now, gpus=GPUS, gpus_allocatable=GPUS)
+        self.facts.append(about)
+
+    async def _reserve(self, name: str) -> None:
+        """Put a node in reserve, and let the inventory show it."""
+        taint = {"key": SPARE, "effect": "NoSchedule"}
+        patch = {"metadata": {"labels": {SPARE: "true"}}, "spec": {"taints": [taint]}}
+        await self.admin.patch(f"{NODES}/{name}", patch)
+        self.facts = [
+            replace(fact, taints=(f"{SPARE}:NoSchedule",))
+            if isinstance(fact, NodeFact) and fact.name == name
+            else fact
+            for fact in self.facts
+        ]
 
     async def _add_job(self) -> None:
         made = workloads.indexed_job(f"{JOB}-{self.name}", self.namespace, pool=self.name, pods=1, gpus=GPUS)
@@ -274,3 +293,12 @@ class World:
     def _job_path(self) -> str:
         assert self.job is not None
         return path_of("batch/v1", "jobs", namespace=self.namespace, name=self.job.name)
+
+
+def _reserve_of(node: Object) -> tuple[str, ...]:
+    """Whether a node is in reserve, and whether it is marked as given out of it."""
+    tainted = any(taint["key"] == SPARE for taint in node["spec"].get("taints") or [])
+    return (
+        "in reserve" if SPARE in labels_of(node) and tainted else "in service",
+        "given" if RELEASED_FOR in annotations_of(node) else "not given",
+    )
