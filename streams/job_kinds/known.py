@@ -31,3 +31,6 @@ KNOWN: Mapping[str, JobKind] = {
         LEADER_WORKER_SET,
     )
 }
+
+WATCHED_BY_DEFAULT = tuple(name for kind in KNOWN.values() for name in kind.watched_as)
+"""`group/version/Kind` of every kind, in each version: what an inventory watches that was told nothing else."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.manifests import NODE_WORK, objects
+from tests.deploy.manifests import FEATURES, NODE_WORK, objects
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
 from tests.testbed.waiting import until
 
@@ -100,3 +100,57 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
         if item["metadata"]["name"].startswith("faultline-node-work")
     )
     assert set(config["data"]) == {"reset-gpu.yaml", "reboot-node.yaml", "validate-node.yaml"}
+
+
+COMPONENTS = sorted(path.name for path in FEATURES.glob("jobs-*"))
+GIVEN = {
+    "jobs-kubeflow": ("tfjobs.kubeflow.org", True),
+    "jobs-mpi": ("mpijobs.kubeflow.org", True),
+    "jobs-jobset": ("jobsets.jobset.x-k8s.io", True),
+    "jobs-trainer": ("trainjobs.trainer.kubeflow.org", True),
+    "jobs-ray": ("rayjobs.ray.io", True),
+    "jobs-lws": ("leaderworkersets.leaderworkerset.x-k8s.io", True),
+    "jobs-volcano": ("jobs.batch.volcano.sh", True),
+    "jobs-kueue": ("workloads.kueue.x-k8s.io", False),
+    "jobs-appwrapper": ("appwrappers.workload.codeflare.dev", True),
+    "jobs-dlrover": ("elasticjobs.elastic.iml.github.io", True),
+    "jobs-hyperpod": ("hyperpodpytorchjobs.sagemaker.amazonaws.com", True),
+}
+"""A resource of each component, and whether the inventory watches it."""
+
+
+def reviewed(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+    """Whether the authorizer allows it; asked by name, so that no CRD has to be installed."""
+    plural, _, group = resource.partition(".")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "groups": ["system:serviceaccounts", "system:authenticated"],
+            "resourceAttributes": {"verb": verb, "group": group, "resource": plural, "namespace": "research"},
+        },
+    }
+    answer = cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return bool(json.loads(answer)["status"]["allowed"])
+
+
+def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(installed: ControlPlane) -> None:
+    assert sorted(GIVEN) == COMPONENTS
+    for component, (resource, watched) in GIVEN.items():
+        assert not reviewed(installed, INVENTORY, "watch", resource), component
+        assert not reviewed(installed, RESPONDER, "get", resource), component
+        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / component))
+        until(
+            lambda resource=resource: reviewed(installed, RESPONDER, "get", resource),  # type: ignore[misc]
+            f"the responder may read {resource}",
+        )
+        for verb in ("list", "watch"):
+            assert reviewed(installed, INVENTORY, verb, resource) == watched, component
+        assert reviewed(installed, RESPONDER, "patch", resource) == (component != "jobs-hyperpod")
+        for verb in ("delete", "deletecollection", "update"):
+            assert not reviewed(installed, RESPONDER, verb, resource), component
+        for verb in ("get", "list", "patch"):
+            assert not reviewed(installed, BYSTANDER, verb, resource), component
+        assert not reviewed(installed, INVENTORY, "patch", resource), component
+        installed.kubectl("delete", "-k", str(FEATURES / component))
