@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streams.job_kinds.batch_job import JOB
+from streams.job_kinds.disaggregated_set import DISAGGREGATED_SET
+from streams.job_kinds.hyperpod import HYPERPOD_PYTORCH_JOB
 from streams.job_kinds.jax_job import JAX_JOB
 from streams.job_kinds.job_set import JOB_SET
 from streams.job_kinds.kind import JobKind
@@ -29,6 +31,8 @@ KNOWN: Mapping[str, JobKind] = {
         JOB_SET,
         VOLCANO_JOB,
         LEADER_WORKER_SET,
+        DISAGGREGATED_SET,
+        HYPERPOD_PYTORCH_JOB,
     )
 }
 
