@@ -1,8 +1,8 @@
 """Which pods of a job are evicted from closed nodes. Pure, over the job, its pods and what was chosen before.
 
 One pod per group where its loss makes the whole group anew, else every pod there. A group that is just being made anew is left
-alone until it is whole. One that was not made anew, although a pod of it was replaced `RECREATED_S` ago (its controller is down), loses
-its next pod on the closed node.
+alone until it is whole. One that was not made anew, although a pod of it was replaced `RECREATED_S` ago (its controller is down),
+loses its next pod on the closed node.
 """
 
 from __future__ import annotations
