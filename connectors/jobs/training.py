@@ -15,10 +15,11 @@ from connectors.jobs.job_objects import job_of, pods_of
 from connectors.jobs.lever import JobLever
 from connectors.jobs.suspend_lever import SuspendLever, gone
 from connectors.kubernetes.client import Cluster, path_of
-from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.errors import Forbidden, NotFound, Unauthorized
 from connectors.kubernetes.guarded_patch import attempted
 from streams.job_kinds.kind import JobKind, Lever
 from streams.job_kinds.known import KNOWN
+from streams.job_kinds.rights import how_to_permit
 from streams.model.clock import Clock, utc_now
 
 Pull = Callable[[JobLever], Awaitable[Outcome]]
@@ -96,6 +97,10 @@ class TrainingJobs:
                 job = await job_of(self._cluster, kind, effect)
             except NotFound:
                 return Refused(gone(effect), moot=True)
+            except Unauthorized:
+                raise
+            except Forbidden as error:
+                return Refused(f"not permitted: {how_to_permit(kind.watched_as[0])} ({error})")
             means = kind.means(job)
             lever = self._levers.get(means.lever) if means.lever is not None else None
             if lever is None:

@@ -1,13 +1,24 @@
 """The manifests on a real API server: they are accepted as they are, and the rights they give are exactly those needed."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import tests.testbed
+from connectors.base import AlreadyDone, Done, Effect, NoLease, Refused
+from connectors.jobs.training import TrainingJobs
+from connectors.kubernetes.client import Cluster, path_of
+from connectors.kubernetes.nodes import NodeConnector
+from connectors.kubernetes.watch import KindWatches, WatchPace
+from streams.config.connector_settings import KubernetesSettings
+from streams.model.run import Target
+from streams.model.watch import KindListed, WatchEvent
 from tests.deploy.manifests import FEATURES, NODE_WORK, objects
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
-from tests.testbed.waiting import until
+from tests.testbed.waiting import eventually, until
 
 pytestmark = pytest.mark.cluster
 
@@ -154,3 +165,97 @@ def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(install
             assert not reviewed(installed, BYSTANDER, verb, resource), component
         assert not reviewed(installed, INVENTORY, "patch", resource), component
         installed.kubectl("delete", "-k", str(FEATURES / component))
+
+
+LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
+CRD = Path(tests.testbed.__file__).parent / "crds" / "leaderworkerset.yaml"
+
+
+async def connected(cluster: ControlPlane, user: str) -> Cluster:
+    return await Cluster.connect(KubernetesSettings(kubeconfig=cluster.kubeconfig(user)))
+
+
+async def test_the_inventory_goes_on_without_a_kind_it_may_not_list_and_finds_it_once_it_may(
+    installed: ControlPlane,
+) -> None:
+    installed.define(CRD)
+    told: asyncio.Queue[WatchEvent] = asyncio.Queue()
+    kinds = ["v1/Node", LWS, "example.com/v1/Training"]
+    async with await connected(installed, INVENTORY) as cluster:
+        watches = KindWatches(cluster, kinds, pace=WatchPace(missing_s=0.2))
+        task = asyncio.create_task(watches.run(told.put))
+        try:
+            listed: dict[str, KindListed] = {}
+            while listed.keys() < set(kinds):
+                event = await asyncio.wait_for(told.get(), 60)
+                if isinstance(event, KindListed):
+                    listed[event.kind] = event
+            assert (listed["v1/Node"].served, listed["v1/Node"].permitted) == (True, True)
+            assert (listed[LWS].names, listed[LWS].permitted) == (None, False)
+            assert not listed["example.com/v1/Training"].served
+            installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+            while not listed[LWS].permitted:
+                event = await asyncio.wait_for(told.get(), 60)
+                if isinstance(event, KindListed):
+                    listed[event.kind] = event
+            assert listed[LWS].names is not None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+
+
+async def test_the_responder_is_told_what_to_apply_and_acts_once_it_may(installed: ControlPlane) -> None:
+    installed.define(CRD)
+    (node,) = installed.add_nodes("rights", 1)
+    made = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "moe", "namespace": "default"},
+        "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "restartPolicy": "None"}},
+    }
+    installed.create(made)
+    uid = installed.get("leaderworkersets", "moe")["metadata"]["uid"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "moe-0",
+            "namespace": "default",
+            "labels": {"leaderworkerset.sigs.k8s.io/name": "moe"},
+            "ownerReferences": [
+                {
+                    "apiVersion": made["apiVersion"],
+                    "kind": made["kind"],
+                    "name": "moe",
+                    "uid": uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "train", "image": "training:1"}]},
+    }
+    installed.create(pod)
+    target = Target("LeaderWorkerSet", "moe", "default", uid)
+    async with await connected(installed, RESPONDER) as cluster:
+        jobs, nodes = TrainingJobs(cluster), NodeConnector(cluster)
+
+        def effect(action: str, on: Target) -> Effect:
+            return Effect(f"{action}-1", action, on, "c1", "inc-1", "run-1", action)
+
+        assert isinstance(await nodes.apply(effect("cordon_node", Target("Node", node)), NoLease()), Done)
+        refused = await jobs.apply(effect("suspend_job", target), NoLease())
+        assert isinstance(refused, Refused)
+        assert "apply k8s/features/jobs-lws" in refused.reason
+        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+        soon_may(installed, RESPONDER, "patch", "leaderworkersets.leaderworkerset.x-k8s.io")
+
+        async def evicted() -> bool:
+            return isinstance(await jobs.apply(effect("suspend_job", target), NoLease()), Done | AlreadyDone)
+
+        await eventually(evicted, "the pod of the set is evicted by the responder's own rights")
+        pods = await cluster.list_all(path_of("v1", "pods", namespace="default"))
+        assert "moe-0" not in [one["metadata"]["name"] for one in pods]
+    installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+    installed.kubectl("delete", "leaderworkerset", "moe", "--namespace", "default")
+    installed.remove_pool("rights")
