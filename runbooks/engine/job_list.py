@@ -127,8 +127,9 @@ def _state(fact: JobFact | None, pods: list[PodFact]) -> str:
         return "failed" if fact.failed else "completed"
     if fact is not None and fact.suspended:
         return "suspended" if not pods else f"suspended, {len(pods)} pods left"
-    ready, wanted = sum(pod.ready for pod in pods), (fact.pods if fact is not None else None) or len(pods)
-    return "running" if pods and ready >= wanted else f"{ready} of {max(wanted, len(pods))} pods ready"
+    told = (fact.pods if fact is not None else None) or 0
+    ready, wanted = sum(pod.ready for pod in pods), max(told, len(pods))
+    return "running" if pods and ready >= wanted else f"{ready} of {wanted} pods ready"
 
 
 def _runs(pod: PodFact) -> bool:

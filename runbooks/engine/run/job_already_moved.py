@@ -139,18 +139,24 @@ def owner_text(transition: RunTransition, planned: PlannedStep, context: RunCont
     )
     closed = _closed(transition)
     place = f"{', '.join(closed)} is cordoned, so it does not come back there; " if closed else ""
-    said = f"; {planned.describe}" if planned.action == "notify" and planned.describe else ""
+    said = _said(planned, reason) if planned.action == "notify" else ""
     return f"{how}; hit by {context.incident.title}; {place}{again}{said}"
 
 
 def _text_of_pod(transition: RunTransition, planned: PlannedStep, context: RunContext, reason: str) -> str:
     closed = _closed(transition)
     place = f"{', '.join(closed)} is cordoned; " if closed else ""
-    said = f"; {planned.describe}" if planned.describe else ""
+    said = _said(planned, reason)
     return (
         f"{planned.target} cannot be moved: {reason}, so it is not evicted; "
         f"hit by {context.incident.title}; {place}delete it and create it again, and it runs on another node{said}"
     )
+
+
+def _said(planned: PlannedStep, reason: str) -> str:
+    """What the step itself says, without the reason that the plan has added."""
+    own = planned.describe.removesuffix(reason).removesuffix("; ")
+    return f"; {own}" if own else ""
 
 
 def _closed(transition: RunTransition) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from runbooks.engine.escalation import faulty_entity
-from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, condition_of
+from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, condition_of, immovable
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
@@ -86,7 +86,7 @@ def plan(
                 target,
                 _needs(step, target, bound, by_id),
                 asks=asks,
-                costs=_costs(settled, target, view),
+                remarks=_remarks(settled, target, view),
             )
             for number, target in enumerate(_targets(step, incident, view))
         ]
@@ -172,14 +172,19 @@ def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
 
 
-def _costs(step: Step, target: Target, view: ClusterView) -> str:
-    """What stopping a job costs it, for whoever reads or approves the plan; empty where it costs nothing."""
+def _remarks(step: Step, target: Target, view: ClusterView) -> str:
+    """What stopping a job costs it, or why it cannot be stopped, for whoever reads or approves the plan."""
     fact = view.jobs.get(target.key)
-    return fact.cost if step.action == "suspend_job" and fact is not None and fact.cost else ""
+    if step.action == "suspend_job" and fact is not None:
+        heals = (
+            f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""
+        )
+        return "; ".join(filter(None, (heals, fact.cost)))
+    return immovable(target.key, view) if step.target == "unmovable_jobs" else ""
 
 
 def _planned(
-    step: Step, number: int, target: Target, needs: set[str], *, asks: bool, costs: str
+    step: Step, number: int, target: Target, needs: set[str], *, asks: bool, remarks: str
 ) -> PlannedStep:
     several = step.target in SEVERAL
     who = step.approval if isinstance(step.approval, Asks) else None
@@ -194,7 +199,7 @@ def _planned(
         approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
         deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
-        describe="; ".join(filter(None, (step.describe, costs))),
+        describe="; ".join(filter(None, (step.describe, remarks))),
         undo=step.undo,
         retry=PlannedRetry(
             attempts=None if retry.attempts is None else _settled(retry.attempts),

@@ -231,6 +231,23 @@ async def test_undo_takes_the_marks_off_and_evicts_nothing(lws_world: KubeWorld)
     assert isinstance(await jobs.undo(stop, LEASE), AlreadyDone)
 
 
+async def test_a_pod_stuck_on_a_dead_node_is_handed_to_the_drain(lws_world: KubeWorld) -> None:
+    target, pods = await running_set(lws_world, nodes=3, groups=1, grace_s=3)
+    worker = next(pod for pod in pods if pod["metadata"]["name"] == "moe-0-1")
+    dead = worker["spec"]["nodeName"]
+    await lws_world.silenced(dead)
+    await close(lws_world, dead)
+    jobs, nodes = TrainingJobs(lws_world.cluster), NodeConnector(lws_world.cluster)
+    stopped = await until_over(jobs, lws_world.effect("suspend_job", target))
+    assert isinstance(stopped, Done), stopped
+    assert stopped.result["hanging"] == ("moe-0-1",)
+    assert stopped.result["nodes"] == (dead,)
+    drained = await until_over(nodes, lws_world.effect("drain_node", Target("Node", dead)))
+    assert isinstance(drained, Done)
+    assert isinstance(await until_over(jobs, lws_world.effect("verify_job", target)), Done)
+    assert dead not in {pod["spec"]["nodeName"] for pod in await whole(lws_world, 2)}
+
+
 class EvictCase(Case):
     """One group of two pods, both on a node that is closed for the incident."""
 
