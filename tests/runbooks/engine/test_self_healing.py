@@ -14,6 +14,7 @@ from streams.model.codec import decode, encode
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
 from streams.model.run import Mode, Run, RunState, StepState
+from tests.runbooks.engine.test_run import revise
 from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, NOW, OTHER_JOB, Play, at, cluster, incident
 
 TICKETLESS = ACTIONS - {"open_ticket"}
@@ -166,6 +167,16 @@ def test_a_bare_pod_is_never_evicted_silently_but_told_to_its_owner() -> None:
     told = [note for note in play.notes if "lab/probe" in note]
     assert any("no controller would make it anew" in note and "node-03 is cordoned" in note for note in told)
     assert not any("dcgm" in note for note in play.notes)
+
+
+def test_neither_a_bare_pod_nor_what_a_move_costs_voids_an_approval() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="cordon_node")
+    approved = play.run.plan.digest
+    play.view.put(PodFact(CLUSTER, "lab", "probe", "u-9", NOW, node="node-03", gpus=1))
+    play.view.put(replace(play.view.jobs[JOB.key], heals_within_s=60.0, cost="one of its restarts"))
+    revise(play, reason="its owner has changed it")
+    assert play.run.plan.digest == approved
 
 
 def test_a_job_of_a_kind_that_may_not_be_watched_here_is_no_promise() -> None:
