@@ -16,13 +16,16 @@ from tests.streams.inventory.objects import AT
 
 
 def job(
-    kind: str, spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **marks: str
+    kind: str,
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    marks: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     declared = KNOWN[kind]
     return {
         "apiVersion": declared.api_versions[0],
         "kind": declared.kind or kind,
-        "metadata": {"name": "train", "namespace": "team-a", "uid": "u-1", "annotations": marks},
+        "metadata": {"name": "train", "namespace": "team-a", "uid": "u-1", "annotations": marks or {}},
         "spec": spec or {},
         "status": status or {},
     }
@@ -49,10 +52,10 @@ RIGID = {"elasticPolicy": {"minReplicas": 4, "maxReplicas": 4}}
         (job("JobSet", {"failurePolicy": {"maxRestarts": 3}}, {"restarts": 2}), 180.0),
         (job("JobSet", {"failurePolicy": {"maxRestarts": 3}}, {"restarts": 3}), None),
         (job("HyperPodPyTorchJob"), 1800.0),
-        (job("PyTorchJob", **{HEALS_WITHIN: "600"}), 600.0),
-        (job("HyperPodPyTorchJob", **{HEALS_WITHIN: "0"}), None),
-        (job("PyTorchJob", **{HEALS_WITHIN: "soon"}), None),
-        (job("PyTorchJob", **{HEALS_WITHIN: "1e9"}), None),
+        (job("PyTorchJob", marks={HEALS_WITHIN: "600"}), 600.0),
+        (job("HyperPodPyTorchJob", marks={HEALS_WITHIN: "0"}), None),
+        (job("PyTorchJob", marks={HEALS_WITHIN: "soon"}), None),
+        (job("PyTorchJob", marks={HEALS_WITHIN: "1e9"}), None),
     ],
 )
 def test_a_job_heals_itself_as_its_kind_its_spec_or_its_owner_says(
