@@ -25,7 +25,7 @@ LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
 FORGIVING = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 
 
-async def test_a_job_that_ignores_disruptions_is_seen_to_heal_by_itself(world: KubeWorld) -> None:
+async def test_a_job_whose_pod_fails_is_seen_to_heal_by_itself(world: KubeWorld) -> None:
     for _ in range(3):
         await world.add_node(kubelet=True)
     job = workloads.indexed_job("train", world.namespace, pool=world.namespace, pods=2)
@@ -50,8 +50,7 @@ async def test_a_job_that_ignores_disruptions_is_seen_to_heal_by_itself(world: K
         (listed,) = [one for one in listed_jobs(view) if one.namespace == world.namespace]
         assert listed.can.startswith("left to its own controller for 180 s; then suspended")
         await world.patch_node(bad, {"spec": {"unschedulable": True}})
-        about = pods[0]["metadata"]
-        await world.cluster.evict(world.namespace, about["name"], uid=about["uid"])
+        world.real.annotate("pod", pods[0]["metadata"]["name"], "outcome=crash", namespace=world.namespace)
 
         async def healed() -> bool:
             return has_healed(key, view, fault_at, bad)
