@@ -1,7 +1,7 @@
 """The connector for training jobs: stops a job by the lever its kind has, starts it again, and checks that it really runs again.
 
-Acts only on the top-most owner, always through the job's own controller or queue: no pod of a job is ever deleted directly.
-What can be done for a job is declared in `streams.job_kinds`; each lever is a module here.
+Acts only on the top-most owner, always through the job's own controller or queue: no pod of a job is ever deleted
+directly. What can be done for a job is declared in `streams.job_kinds`; each lever is a module here.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused
 from connectors.jobs import resume_check
+from connectors.jobs.evict_lever import EvictLever
 from connectors.jobs.job_objects import job_of, pods_of
 from connectors.jobs.lever import JobLever
 from connectors.jobs.suspend_lever import SuspendLever, gone
 from connectors.kubernetes.client import Cluster, path_of
-from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.errors import Forbidden, NotFound, Unauthorized
 from connectors.kubernetes.guarded_patch import attempted
 from streams.job_kinds.kind import JobKind, Lever
 from streams.job_kinds.known import KNOWN
+from streams.job_kinds.rights import how_to_permit
 from streams.model.clock import Clock, utc_now
 
 Pull = Callable[[JobLever], Awaitable[Outcome]]
@@ -30,7 +32,10 @@ class TrainingJobs:
 
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
-        self._levers: Mapping[Lever, JobLever] = {Lever.SUSPEND: SuspendLever(cluster, clock)}
+        self._levers: Mapping[Lever, JobLever] = {
+            Lever.SUSPEND: SuspendLever(cluster, clock),
+            Lever.EVICT: EvictLever(cluster, clock),
+        }
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Stop, start or verify a job.
@@ -92,6 +97,10 @@ class TrainingJobs:
                 job = await job_of(self._cluster, kind, effect)
             except NotFound:
                 return Refused(gone(effect), moot=True)
+            except Unauthorized:
+                raise
+            except Forbidden as error:
+                return Refused(f"not permitted: {how_to_permit(kind.watched_as[0])} ({error})")
             means = kind.means(job)
             lever = self._levers.get(means.lever) if means.lever is not None else None
             if lever is None:

@@ -255,6 +255,10 @@ class Cluster:
             )
         return self._resources[kind]
 
+    def forget(self, kind: str) -> None:
+        """Look a kind up anew the next time: its CRD was removed, or serves other versions now."""
+        self._resources.pop(kind, None)
+
     async def _call(
         self,
         method: str,

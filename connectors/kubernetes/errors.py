@@ -10,6 +10,7 @@ FaultlineError
 │   ├── NotFound            404
 │   ├── AlreadyExists       409 of a create
 │   └── Forbidden           401 and 403
+│       └── Unauthorized        401: the credentials, not a right
 └── MaybeApplied        a write whose answer was lost (timeout, cut connection, 5xx): look it up first
 
 A read never ends in `MaybeApplied`. Source of the meanings: Kubernetes API conventions, "HTTP Status codes".
@@ -51,6 +52,10 @@ class Forbidden(Permanent):
     """No or not enough rights (401, 403); the message says which right is missing."""
 
 
+class Unauthorized(Forbidden):
+    """Credentials that the server does not accept (401), fresh ones included."""
+
+
 class MaybeApplied(FaultlineError):
     """A write whose answer was lost: it may or may not have been applied."""
 
@@ -80,7 +85,9 @@ def of_status(
     text = f"{what}: {status} {reason}: {message or body[:200].decode('utf-8', 'replace')}"
     retry_after = _retry_after(headers, answer)
     match status:
-        case 401 | 403:
+        case 401:
+            return Unauthorized(text)
+        case 403:
             return Forbidden(text)
         case 404:
             return NotFound(text)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
 
-from connectors.kubernetes.client import Cluster, Object
-from connectors.kubernetes.errors import Gone, NotFound
+from connectors.kubernetes.client import Cluster, Object, Resource
+from connectors.kubernetes.errors import Forbidden, Gone, NotFound, Unauthorized
 from streams.model.clock import Clock, utc_now
 from streams.model.errors import ConfigError, Permanent, Temporary, Unreachable
 from streams.model.watch import Emit, KindListed, ObjectChange
@@ -28,6 +28,9 @@ WATCH_S = 300
 FAILED_WATCHES = 5
 """After so many refused watches in a row the version itself is suspect (a server restored from a backup): list again."""
 
+
+NEEDED = ("v1/Node", "v1/Pod")
+"""Without these nothing can be said of a cluster: a missing right is a failure."""
 
 STEADY_S = 60.0
 """After working this long, the back-off starts from its first value again."""
@@ -63,11 +66,24 @@ class WatchPace:
     silent_s: float = 90.0
 
 
+def versions_of(kinds: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """The kinds (`group/version/Kind`) by the first one given of each, with all its versions in the order given."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for kind in kinds:
+        api_version, _, name = kind.rpartition("/")
+        versions = found.setdefault((api_version.rpartition("/")[0], name), [])
+        if kind not in versions:
+            versions.append(kind)
+    return {versions[0]: tuple(versions) for versions in found.values()}
+
+
 class KindWatches:
     """The real `streams.model.watch.Watches`: one list-and-watch per kind over one client.
 
-    A kind that the server does not serve (its CRD is not installed) is checked again every `missing_s`; that is not an
-    error. Other failures are retried with back-off and logged once when they start and once when they end.
+    Of a kind in several versions the first that the server serves is watched, under the name of the first: the objects are the
+    same. A kind that is not served (its CRD is not installed), or that we may not list, is checked again every `missing_s`; that
+    is not an error, except for the kinds that are `needed`. Other failures are retried with back-off and logged once when
+    they start and once when they end.
     """
 
     def __init__(
@@ -78,9 +94,11 @@ class KindWatches:
         pace: WatchPace | None = None,
         clock: Clock = utc_now,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        needed: Collection[str] = NEEDED,
     ) -> None:
         self._cluster = cluster
-        self._kinds = frozenset(kinds)
+        self._versions = versions_of(kinds)
+        self._needed = frozenset(needed)
         self._pace = pace or WatchPace()
         self._clock = clock
         self._pause = pause
@@ -88,13 +106,13 @@ class KindWatches:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds that are watched."""
-        return self._kinds
+        """The kinds that are watched, each by its first version."""
+        return frozenset(self._versions)
 
     async def run(self, emit: Emit) -> None:
         """Emit every change of every kind until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for kind in sorted(self._kinds):
+            for kind in sorted(self._versions):
                 group.create_task(self._follow(kind, emit), name=f"watch {kind}")
 
     async def _follow(self, kind: str, emit: Emit) -> None:
@@ -110,12 +128,23 @@ class KindWatches:
                 steady_since = now()
                 await self._watch(kind, version, emit, steady_since + self._pace.relist_s)
             except NotFound:
+                for version in self._versions[kind]:
+                    self._cluster.forget(version)
                 missing_since = now() if missing_since is None else missing_since
                 gone = now() - missing_since >= self._pace.missing_s
                 await emit(KindListed(self._clock(), kind, frozenset() if gone else None, served=False))
                 self._outage.end(kind)
                 await self._pause(self._pace.missing_s)
                 continue
+            except Forbidden as error:
+                if kind in self._needed or isinstance(error, Unauthorized):
+                    self._outage.start(kind, error)
+                    wait_s = backoff.next_s()
+                else:
+                    await emit(KindListed(self._clock(), kind, None, permitted=False))
+                    self._outage.end(kind)
+                    await self._pause(self._pace.missing_s)
+                    continue
             except Gone as error:
                 log.info("watch expired, relisting", kind=kind, reason=str(error))
                 wait_s = backoff.next_s(error.retry_after_s)
@@ -130,7 +159,7 @@ class KindWatches:
             await self._pause(wait_s)
 
     async def _list(self, kind: str, emit: Emit) -> str:
-        resource = await self._cluster.resource(kind)
+        resource = await self._served(kind)
         names: set[tuple[str, str]] = set()
         version = ""
         pages = self._cluster.list_pages(resource.path(), limit=self._pace.page_size)
@@ -142,6 +171,20 @@ class KindWatches:
         await emit(KindListed(self._clock(), kind, frozenset(names)))
         return version
 
+    async def _served(self, kind: str) -> Resource:
+        """The kind in the first version that the server serves.
+
+        Raises:
+            NotFound: it serves none.
+        """
+        *newer, last = self._versions[kind]
+        for version in newer:
+            try:
+                return await self._cluster.resource(version)
+            except NotFound:
+                continue
+        return await self._cluster.resource(last)
+
     async def _watch(self, kind: str, version: str, emit: Emit, until: float) -> None:
         """Watch on from `version`, over cuts, until a new list is due.
 
@@ -150,7 +193,7 @@ class KindWatches:
         """
         now = asyncio.get_running_loop().time
         refused = 0
-        resource, backoff = await self._cluster.resource(kind), Backoff()
+        resource, backoff = await self._served(kind), Backoff()
         while (left_s := until - now()) > 0:
             began, timeout_s = now(), max(1, min(WATCH_S, int(left_s)))
             try:

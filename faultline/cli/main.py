@@ -28,6 +28,7 @@ COMMANDS = {
     "explain": "explain how the root cause and the actions of an incident were decided",
     "guard": "show and change cluster-wide safety controls: kill switch, freezes, circuit breaker, limits",
     "incidents": "list, show, acknowledge, approve, reject, stop and resolve incidents",
+    "jobs": "list what runs, and what could be done for it if one of its nodes failed",
     "mcp": "serve read-only tools for language models, over standard input and output",
     "nodes": "list cordoned nodes, and return one to service",
     "replay": "replay a capture offline and print the decisions (read-only)",

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from faultline.cli.main import cli
 from faultline.reference.catalog_page import catalog_page
+from faultline.reference.jobs_page import jobs_page
 from faultline.reference.markdown import Row, code, table, text
 from faultline.runtime.settings import Settings
 from runbooks.language.cases import Cases
@@ -284,7 +285,9 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "topics.md": topics_page,
     "catalog.md": catalog_page,
     "runbooks.md": runbooks_page,
+    "../jobs.md": jobs_page,
 }
+"""Every page by its name in `docs/reference`; the page of jobs lies beside those that are written by hand."""
 
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {

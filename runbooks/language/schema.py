@@ -71,7 +71,8 @@ Selector = Literal[
     "root_node", "root_job", "jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "incident"
 ]
 """`jobs` are all jobs that the incident stopped and that can be suspended, `root_node_jobs` only those on the root's node,
-`victim_jobs` only those that are not; `unmovable_jobs` are those that died or have no suspend field. Each may be several."""
+`victim_jobs` only those that are not; `unmovable_jobs` are those that died or that nothing can move, and bare pods on that node.
+Each may be several."""
 
 SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs"})
 """Selectors that give one planned step per target."""

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-from streams.job_kinds.known import KNOWN
+from streams.job_kinds.known import WATCHED_BY_DEFAULT
 
 JOB_KINDS = (
-    *(name for kind in KNOWN.values() for name in kind.watched_as),
+    *WATCHED_BY_DEFAULT,
     "trainer.kubeflow.org/v1alpha1/TrainJob",
     "ray.io/v1/RayJob",
     "ray.io/v1/RayCluster",

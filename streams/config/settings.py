@@ -29,6 +29,7 @@ from streams.config.setting_types import (
     TopicPrefix,
     suggestion,
 )
+from streams.job_kinds.known import WATCHED_BY_DEFAULT
 from streams.model.conversation import is_group
 from streams.model.run import Mode
 
@@ -145,7 +146,9 @@ class InventorySettings(Section):
     )
     page_size: int = Field(500, ge=1, le=10_000, description="objects per page of a list")
     job_kinds: tuple[JobKind, ...] = Field(
-        ("batch/v1/Job", "kubeflow.org/v1/PyTorchJob"), description="group/version/Kind of jobs to watch"
+        WATCHED_BY_DEFAULT,
+        description="group/version/Kind of jobs to watch; those that are not installed, or not permitted, are asked for again "
+        "every minute. Of several versions the first that is served is watched",
     )
     topology_file: Path | None = Field(
         None, description="YAML of switch ports, the host NICs behind them, and the location of nodes"

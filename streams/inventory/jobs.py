@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from streams.inventory.names import names
 from streams.inventory.objects import gpus_requested, identity, is_managed
 from streams.job_kinds import kubeflow
-from streams.job_kinds.kind import End
+from streams.job_kinds.kind import End, healing_declared
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
@@ -86,8 +86,10 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         workload_guessed=True if work.guessed else None,
         lever=means.lever if means is not None else None,
         immovable=means.reason or None if means is not None else None,
+        cost=(means.cost or None) if means is not None else None,
+        costs_retries=(means.retries or None) if means is not None else None,
         retries_left=retries.left if retries is not None else None,
-        heals_within_s=kind.heals_within_s(job) if kind is not None else None,
+        heals_within_s=kind.heals(job) if kind is not None else healing_declared(job) or None,
         incarnation=(kind.incarnation(job) or None) if kind is not None else None,
     )
 

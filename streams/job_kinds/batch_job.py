@@ -13,7 +13,10 @@ from streams.job_kinds.kind import (
     ended_by_condition,
     pods_of_job_spec,
 )
-from streams.model.kube_objects import KubeObject, part, text, whole
+from streams.model.kube_objects import KubeObject, items, part, text, whole
+
+HEALS_S = 180.0
+"""A lost pod is made anew with a back-off of ten seconds at first; an image may have to be pulled."""
 
 
 def _roles(job: KubeObject) -> Iterable[Role]:
@@ -39,6 +42,18 @@ def _retries(job: KubeObject) -> Retries | None:
     return Retries(whole(part(job, "status").get("failed")) or 0, limit)
 
 
+def _heals(job: KubeObject) -> float | None:
+    """With a policy that does not count disruptions as failures, lost pods are made anew as long as a retry is left."""
+    rules = items(job, "spec", "podFailurePolicy", "rules")
+    forgiving = any(
+        rule.get("action") == "Ignore"
+        and any(one.get("type") == "DisruptionTarget" for one in items(rule, "onPodConditions"))
+        for rule in rules
+    )
+    retries = _retries(job)
+    return HEALS_S if forgiving and (retries is None or retries.left > 0) else None
+
+
 JOB = JobKind(
     name="Job",
     api_versions=("batch/v1",),
@@ -51,11 +66,13 @@ JOB = JobKind(
     ),
     finished_pods=_finished,
     retries=_retries,
+    heals_within_s=_heals,
     incarnation=lambda job: text(part(job, "status"), "startTime") or "",
     templates=lambda job: (("spec", "template"),),
     proof=Proof.REAL,
     notes=(
         "Suspending deletes its pods and does not count against `backoffLimit`.",
+        "One whose `podFailurePolicy` ignores disruptions is given three minutes to replace its pods itself.",
         "`activeDeadlineSeconds` starts anew when it is resumed.",
     ),
 )

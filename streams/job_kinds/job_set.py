@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from streams.job_kinds.healing import by_failure_policy
 from streams.job_kinds.kind import JobKind, Role, by_name, count_of, pods_of_job_spec
 from streams.model.kube_objects import KubeObject, items, part
 
@@ -27,4 +28,5 @@ JOB_SET = JobKind(
     pod_labels=by_name("jobset.sigs.k8s.io/jobset-name"),
     children=frozenset({"Job"}),
     roles=_roles,
+    heals_within_s=by_failure_policy,
 )

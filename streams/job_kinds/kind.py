@@ -39,6 +39,8 @@ class Means:
     """Without a lever: why, and what its owner can do instead. One sentence without a full stop."""
     cost: str = ""
     """With one: what using it costs the job, e.g. one of its retries."""
+    retries: int = 0
+    """With one: how many of the job's restarts using it takes up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,8 @@ class JobKind:
     """For a kind that is not moved by its own suspend field."""
     cost: Callable[[KubeObject], str] = lambda job: ""
     """What stopping and starting costs the job; empty where it costs nothing."""
+    costs_retries: Callable[[KubeObject], int] = lambda job: 0
+    """How many of its restarts stopping and starting takes up."""
     is_suspension_seen: Callable[[KubeObject], bool] = has_suspended_condition
     phase_suspended: Callable[[KubeObject], bool] = lambda job: False
     """Suspended in another way than by `suspend_at`, e.g. by a phase."""
@@ -171,6 +175,8 @@ class JobKind:
     retries: Callable[[KubeObject], Retries | None] = no_retries
     heals_within_s: Callable[[KubeObject], float | None] = never_heals
     """Seconds within which its own controller replaces what a broken node took; then nobody else must."""
+    all_pods: Callable[[KubeObject], int] | None = None
+    """How many pods it runs in all, where `roles` are those of one of several worlds."""
     incarnation: Callable[[KubeObject], str] = lambda job: ""
     """What changes with every restart of the job as a whole, besides its uid; empty where the object does not tell."""
     templates: Callable[[KubeObject], Sequence[tuple[str, ...]]] = lambda job: ()
@@ -212,7 +218,14 @@ class JobKind:
 
     def pods(self, job: KubeObject) -> int:
         """How many pods should be running now."""
+        if self.all_pods is not None:
+            return self.all_pods(job)
         return max(0, sum(role.pods for role in self.roles(job)) - self.finished_pods(job))
+
+    def heals(self, job: KubeObject) -> float | None:
+        """Within how many seconds somebody replaces what a broken node took: as its owner declares, else by its kind."""
+        declared = healing_declared(job)
+        return self.heals_within_s(job) if declared is None else declared or None
 
     def means(self, job: KubeObject) -> Means:
         """By what this job can be moved, as it is now."""
@@ -223,14 +236,18 @@ class JobKind:
         if queue_of(job) is not None:
             return Means(Lever.QUEUE, cost="it goes back to its queue and may wait there")
         if self.lever is not None:
-            return Means(self.lever, cost=self.cost(job))
+            return Means(self.lever, cost=self.cost(job), retries=self.costs_retries(job))
         if self.suspend_at:
-            return Means(Lever.SUSPEND, cost=self.cost(job))
+            return Means(Lever.SUSPEND, cost=self.cost(job), retries=self.costs_retries(job))
         return Means(None, self.no_means)
 
 
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 """Label of objects that Kueue admits; an annotation in its first versions."""
+
+HEALS_WITHIN = "faultline.dev/heals-within-s"
+"""Annotation of a job: somebody else replaces what a broken node took, within so many seconds; 0 says that nobody does."""
+LONGEST_HEALING_S = 86400.0
 
 OWN_CONTROLLERS = frozenset(
     {
@@ -248,6 +265,16 @@ OWN_CONTROLLERS = frozenset(
 def queue_of(job: KubeObject) -> str | None:
     """The Kueue queue that admits this object, None for one that Kueue does not manage."""
     return text(labels_of(job), QUEUE_NAME) or text(annotations_of(job), QUEUE_NAME)
+
+
+def healing_declared(job: KubeObject) -> float | None:
+    """Seconds by the annotation, 0 for "never"; None where it is missing or no such number."""
+    said = text(annotations_of(job), HEALS_WITHIN)
+    try:
+        seconds = float(said) if said is not None else -1.0
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= LONGEST_HEALING_S else None
 
 
 def managed_elsewhere(job: KubeObject) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from streams.job_kinds.batch_job import JOB
+from streams.job_kinds.disaggregated_set import DISAGGREGATED_SET
+from streams.job_kinds.hyperpod import HYPERPOD_PYTORCH_JOB
 from streams.job_kinds.jax_job import JAX_JOB
 from streams.job_kinds.job_set import JOB_SET
 from streams.job_kinds.kind import JobKind
@@ -29,5 +31,10 @@ KNOWN: Mapping[str, JobKind] = {
         JOB_SET,
         VOLCANO_JOB,
         LEADER_WORKER_SET,
+        DISAGGREGATED_SET,
+        HYPERPOD_PYTORCH_JOB,
     )
 }
+
+WATCHED_BY_DEFAULT = tuple(name for kind in KNOWN.values() for name in kind.watched_as)
+"""`group/version/Kind` of every kind, in each version: what an inventory watches that was told nothing else."""

@@ -173,6 +173,10 @@ class JobFact:
     """By what it is stopped and started again elsewhere (`streams.job_kinds.kind.Lever`); None where by nothing, or not told."""
     immovable: str | None = None
     """Why it cannot be stopped and started again, for its owner; None where it can."""
+    cost: str | None = None
+    """What stopping and starting it costs it; None where nothing."""
+    costs_retries: int | None = None
+    """How many of its restarts that takes up; None where none."""
     retries_left: int | None = None
     """Restarts that its own controller still makes; None where it does not count them."""
     heals_within_s: float | None = None

@@ -23,13 +23,15 @@ class KindListed:
 
     `kind` is `group/version/Kind`; `names` are `(namespace, name)`, the namespace empty for cluster-wide kinds. None
     instead of names: the server does not serve the kind now, which says nothing about its objects. `served` is False while
-    it does not, even once its objects count as gone.
+    it does not, even once its objects count as gone. `permitted` is False while it is served and may not be listed: its objects
+    never count as gone for that.
     """
 
     at: datetime
     kind: str
     names: frozenset[tuple[str, str]] | None
     served: bool = True
+    permitted: bool = True
 
 
 WatchEvent = ObjectChange | KindListed

@@ -10,6 +10,7 @@ import yaml
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
 NODE_WORK = BASE.parent / "node-work"
+FEATURES = BASE.parent / "features"
 CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
 
 

@@ -1,13 +1,24 @@
 """The manifests on a real API server: they are accepted as they are, and the rights they give are exactly those needed."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.deploy.manifests import NODE_WORK, objects
+import tests.testbed
+from connectors.base import AlreadyDone, Done, Effect, NoLease, Refused
+from connectors.jobs.training import TrainingJobs
+from connectors.kubernetes.client import Cluster, path_of
+from connectors.kubernetes.nodes import NodeConnector
+from connectors.kubernetes.watch import KindWatches, WatchPace
+from streams.config.connector_settings import KubernetesSettings
+from streams.model.run import Target
+from streams.model.watch import KindListed, WatchEvent
+from tests.deploy.manifests import FEATURES, NODE_WORK, objects
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
-from tests.testbed.waiting import until
+from tests.testbed.waiting import eventually, until
 
 pytestmark = pytest.mark.cluster
 
@@ -100,3 +111,151 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
         if item["metadata"]["name"].startswith("faultline-node-work")
     )
     assert set(config["data"]) == {"reset-gpu.yaml", "reboot-node.yaml", "validate-node.yaml"}
+
+
+COMPONENTS = sorted(path.name for path in FEATURES.glob("jobs-*"))
+GIVEN = {
+    "jobs-kubeflow": ("tfjobs.kubeflow.org", True),
+    "jobs-mpi": ("mpijobs.kubeflow.org", True),
+    "jobs-jobset": ("jobsets.jobset.x-k8s.io", True),
+    "jobs-trainer": ("trainjobs.trainer.kubeflow.org", True),
+    "jobs-ray": ("rayjobs.ray.io", True),
+    "jobs-lws": ("leaderworkersets.leaderworkerset.x-k8s.io", True),
+    "jobs-volcano": ("jobs.batch.volcano.sh", True),
+    "jobs-kueue": ("workloads.kueue.x-k8s.io", False),
+    "jobs-appwrapper": ("appwrappers.workload.codeflare.dev", True),
+    "jobs-dlrover": ("elasticjobs.elastic.iml.github.io", True),
+    "jobs-hyperpod": ("hyperpodpytorchjobs.sagemaker.amazonaws.com", True),
+}
+"""A resource of each component, and whether the inventory watches it."""
+
+
+def reviewed(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+    """Whether the authorizer allows it; asked by name, so that no CRD has to be installed."""
+    plural, _, group = resource.partition(".")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "groups": ["system:serviceaccounts", "system:authenticated"],
+            "resourceAttributes": {"verb": verb, "group": group, "resource": plural, "namespace": "research"},
+        },
+    }
+    answer = cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return bool(json.loads(answer)["status"]["allowed"])
+
+
+def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(installed: ControlPlane) -> None:
+    assert sorted(GIVEN) == COMPONENTS
+    for component, (resource, watched) in GIVEN.items():
+        assert not reviewed(installed, INVENTORY, "watch", resource), component
+        assert not reviewed(installed, RESPONDER, "get", resource), component
+        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / component))
+        until(
+            lambda resource=resource: reviewed(installed, RESPONDER, "get", resource),  # type: ignore[misc]
+            f"the responder may read {resource}",
+        )
+        for verb in ("list", "watch"):
+            assert reviewed(installed, INVENTORY, verb, resource) == watched, component
+        assert reviewed(installed, RESPONDER, "patch", resource) == (component != "jobs-hyperpod")
+        for verb in ("delete", "deletecollection", "update"):
+            assert not reviewed(installed, RESPONDER, verb, resource), component
+        for verb in ("get", "list", "patch"):
+            assert not reviewed(installed, BYSTANDER, verb, resource), component
+        assert not reviewed(installed, INVENTORY, "patch", resource), component
+        installed.kubectl("delete", "-k", str(FEATURES / component))
+
+
+LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
+CRD = Path(tests.testbed.__file__).parent / "crds" / "leaderworkerset.yaml"
+
+
+async def connected(cluster: ControlPlane, user: str) -> Cluster:
+    return await Cluster.connect(KubernetesSettings(kubeconfig=cluster.kubeconfig(user)))
+
+
+async def test_the_inventory_goes_on_without_a_kind_it_may_not_list_and_finds_it_once_it_may(
+    installed: ControlPlane,
+) -> None:
+    installed.define(CRD)
+    told: asyncio.Queue[WatchEvent] = asyncio.Queue()
+    kinds = ["v1/Node", LWS, "example.com/v1/Training"]
+    async with await connected(installed, INVENTORY) as cluster:
+        watches = KindWatches(cluster, kinds, pace=WatchPace(missing_s=0.2))
+        task = asyncio.create_task(watches.run(told.put))
+        try:
+            listed: dict[str, KindListed] = {}
+            while listed.keys() < set(kinds):
+                event = await asyncio.wait_for(told.get(), 60)
+                if isinstance(event, KindListed):
+                    listed[event.kind] = event
+            assert (listed["v1/Node"].served, listed["v1/Node"].permitted) == (True, True)
+            assert (listed[LWS].names, listed[LWS].permitted) == (None, False)
+            assert not listed["example.com/v1/Training"].served
+            installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+            while not listed[LWS].permitted:
+                event = await asyncio.wait_for(told.get(), 60)
+                if isinstance(event, KindListed):
+                    listed[event.kind] = event
+            assert listed[LWS].names is not None
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+
+
+async def test_the_responder_is_told_what_to_apply_and_acts_once_it_may(installed: ControlPlane) -> None:
+    installed.define(CRD)
+    (node,) = installed.add_nodes("rights", 1)
+    made = {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "moe", "namespace": "default"},
+        "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 1, "restartPolicy": "None"}},
+    }
+    installed.create(made)
+    uid = installed.get("leaderworkersets", "moe")["metadata"]["uid"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "moe-0",
+            "namespace": "default",
+            "labels": {"leaderworkerset.sigs.k8s.io/name": "moe"},
+            "ownerReferences": [
+                {
+                    "apiVersion": made["apiVersion"],
+                    "kind": made["kind"],
+                    "name": "moe",
+                    "uid": uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "train", "image": "training:1"}]},
+    }
+    installed.create(pod)
+    target = Target("LeaderWorkerSet", "moe", "default", uid)
+    async with await connected(installed, RESPONDER) as cluster:
+        jobs, nodes = TrainingJobs(cluster), NodeConnector(cluster)
+
+        def effect(action: str, on: Target) -> Effect:
+            return Effect(f"{action}-1", action, on, "c1", "inc-1", "run-1", action)
+
+        assert isinstance(await nodes.apply(effect("cordon_node", Target("Node", node)), NoLease()), Done)
+        refused = await jobs.apply(effect("suspend_job", target), NoLease())
+        assert isinstance(refused, Refused)
+        assert "apply k8s/features/jobs-lws" in refused.reason
+        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+        soon_may(installed, RESPONDER, "patch", "leaderworkersets.leaderworkerset.x-k8s.io")
+
+        async def evicted() -> bool:
+            return isinstance(await jobs.apply(effect("suspend_job", target), NoLease()), Done | AlreadyDone)
+
+        await eventually(evicted, "the pod of the set is evicted by the responder's own rights")
+        pods = await cluster.list_all(path_of("v1", "pods", namespace="default"))
+        assert "moe-0" not in [one["metadata"]["name"] for one in pods]
+    installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+    installed.kubectl("delete", "leaderworkerset", "moe", "--namespace", "default")
+    installed.remove_pool("rights")

@@ -6,6 +6,7 @@ import pytest
 from faultline.reference.__main__ import pages
 from faultline.reference.markdown import code, table, text
 from faultline.runtime.settings import Settings
+from streams.job_kinds.known import KNOWN
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 WRITTEN = pages()
@@ -19,7 +20,15 @@ def test_a_reference_page_says_what_the_code_says(name: str) -> None:
 
 
 def test_the_reference_has_no_page_that_nothing_writes() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(WRITTEN)
+    assert {path.name for path in FOLDER.iterdir()} == {name for name in WRITTEN if "/" not in name}
+
+
+def test_the_page_of_jobs_names_every_kind_with_its_versions_and_what_its_owner_is_told() -> None:
+    page = WRITTEN["../jobs.md"]
+    for kind in KNOWN.values():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{kind.name}` |")]
+        assert all(f"`{version}`" in row for version in kind.api_versions)
+        assert f"**{kind.name}**: Its owner is told" in page or not kind.no_means
 
 
 def test_a_page_is_the_same_on_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def command(config: Path | None, capture: Path | None, output: str) -> None:
 
     settings = load(config)
     if capture is not None:
-        facts, now = _at_the_end_of(capture)
+        facts, now = at_the_end_of(capture)
     else:
         facts, now = asyncio.run(read_facts(settings.kafka, settings.cluster)).values(), utc_now()
     known = list(facts)
@@ -53,7 +53,8 @@ def command(config: Path | None, capture: Path | None, output: str) -> None:
         _show(waits, pools, now)
 
 
-def _at_the_end_of(capture: Path) -> tuple[Iterable[Fact], datetime]:
+def at_the_end_of(capture: Path) -> tuple[Iterable[Fact], datetime]:
+    """The facts as they stand at the end of a capture, and when that is."""
     from faultline.replay.capture import read
     from faultline.replay.replay import facts_of
 

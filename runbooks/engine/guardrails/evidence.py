@@ -94,6 +94,27 @@ def certainty(context: GuardContext) -> Ruling | None:
     )
 
 
+def retry_budget(context: GuardContext) -> Ruling | None:
+    """Moving a job must not take the last of its restarts unasked: the next fault, whatever it is, would end it."""
+    target = context.step.target
+    fact = context.view.jobs.get(target.key) if target and context.step.action == "suspend_job" else None
+    if fact is None or not fact.costs_retries or fact.retries_left is None:
+        return None
+    left = fact.retries_left - fact.costs_retries
+    if left > 0:
+        return None
+    has = (
+        "the job has no retry left, and moving it takes one: that ends it"
+        if left < 0
+        else "the job has no retry left after this move: the next failure ends it"
+    )
+    return ask(
+        "retry budget",
+        f"{has} ({fact.retries_left} left, the move takes {fact.costs_retries})",
+        "clears by approving this plan, or when its owner allows more restarts",
+    )
+
+
 def approval(context: GuardContext) -> Ruling | None:
     """The runbook, the installation or this one step requires an approval."""
     if context.step.approval or context.run.plan.mode is Mode.APPROVE:

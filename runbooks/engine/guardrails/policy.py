@@ -8,7 +8,14 @@ from datetime import timedelta
 
 from runbooks.engine.approvals import BLAST_RADIUS, WINDOW, about, approved
 from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind, Stage
-from runbooks.engine.guardrails.evidence import FRESHNESS, approval, certainty, freshness, old_evidence
+from runbooks.engine.guardrails.evidence import (
+    FRESHNESS,
+    approval,
+    certainty,
+    freshness,
+    old_evidence,
+    retry_budget,
+)
 from runbooks.engine.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
 from runbooks.engine.guardrails.operator_overrides import foreign_cordon, known_node, opted_out, reopened
 from runbooks.engine.guardrails.prerequisites import confirmed_before
@@ -36,6 +43,7 @@ STAGES: tuple[Stage, ...] = (
     window,
     one_run_per_target,
     confirmed_before,
+    retry_budget,
     certainty,
     approval,
 )

@@ -30,6 +30,7 @@ from runbooks.engine.escalation import (
     is_nondestructive,
     only_tells,
 )
+from runbooks.engine.job_condition import POD
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
 from runbooks.engine.run.transition import RunReport, RunTransition, TimelineNote, TransitionResult
@@ -450,9 +451,12 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
 
 
 def _is_told_of(run: Run, step: PlannedStep) -> bool:
-    """Whether a notice is about a job that the run deals with already: a job that dies or moves meanwhile voids no approval."""
+    """Whether a notice is about a job that the run deals with already: a job that dies or moves meanwhile, or a bare
+    pod that comes or goes, voids no approval."""
     if step.action != "notify" or step.target is None or step.target.kind == "Incident":
         return False
+    if step.target.kind == POD:
+        return True
     return any(known.target is not None and known.target.key == step.target.key for known in run.plan.steps)
 
 
@@ -461,4 +465,5 @@ def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep])
     newer = fresh.get(step.id)
     if newer is None or record.state not in _NOT_BEGUN:
         return step
-    return replace(newer, needs=tuple(sorted({*newer.needs, *step.needs})))
+    # What the inventory says of a job, e.g. what moving it costs, may change at any time: that voids no approval.
+    return replace(newer, needs=tuple(sorted({*newer.needs, *step.needs})), describe=step.describe)

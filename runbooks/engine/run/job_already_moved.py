@@ -5,21 +5,35 @@ That is no failure of the run: the steps that follow the suspend are skipped wit
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.guardrails.cordoned_nodes import is_in_place, same_target
-from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of, immovable
+from runbooks.engine.job_condition import (
+    POD,
+    UNMOVABLE,
+    JobCondition,
+    condition_of,
+    has_healed,
+    heals_within_s,
+    immovable,
+)
+from runbooks.engine.run.rollback import holds_a_job
 from runbooks.engine.run.transition import RunContext, RunTransition
+from streams.model.clock import to_the_second
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 
 AFTER_STOP = ("resume_job", "verify_job", "await_progress")
 """Actions on a job that has been suspended."""
 
+HAS_NOT_HEALED = "its own controller has not replaced what it lost"
+
 
 def moved_already(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str:
     """Why a `suspend_job`, or a step that follows it, is not needed; empty when it is.
 
-    It is not when the job has ended, nor when its own controller or another run has started it since the fault and none of its
-    pods runs on the bad node any more; its progress is still awaited then.
+    It is not when the job has ended or cannot be moved, when its own controller replaces what it lost, nor when that or another
+    run has started it since the fault and none of its pods runs on the bad node any more; its progress is still awaited then.
     """
     if planned.action in AFTER_STOP:
         return _skipped_with_suspend(transition, planned, context)
@@ -32,6 +46,10 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
             return f"{target} has completed"
         case JobCondition.DIED:
             return owner_text(transition, planned, context)
+        case JobCondition.HEALS if why := _left_to_heal(transition, planned, context):
+            return why
+        case JobCondition.FIXED:
+            return owner_text(transition, planned, context)
         case JobCondition.RESTARTED if _is_another(planned, context):
             return f"{target} was created anew since"
         case JobCondition.RESTARTED if node is not None:
@@ -42,6 +60,52 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
     if not movers or target.key in context.view.jobs_on(node):
         return ""
     return f"{movers[0]} has rescheduled {target} since the fault; it no longer runs on {node}"
+
+
+def healing_until(
+    transition: RunTransition, planned: PlannedStep, context: RunContext
+) -> tuple[datetime, str] | None:
+    """Until when a `suspend_job` waits for a job that heals itself, and the text for it; None when it does not wait.
+
+    The time runs from when the run first came to this step. A job that is suspended already is not kept waiting for it.
+    """
+    if planned.action != "suspend_job" or planned.target is None:
+        return None
+    key, record = planned.target.key, transition.records[planned.id]
+    within_s = heals_within_s(key, context.view)
+    if condition(planned, context) is not JobCondition.HEALS or within_s is None or holds_a_job(transition):
+        return None
+    until = (record.started_at or transition.now) + timedelta(seconds=within_s)
+    if transition.now >= until or _has_healed(planned, context):
+        return None
+    then = "its owner is told" if immovable(key, context.view) else "it is suspended and started elsewhere"
+    text = f"{planned.target} is left to its own controller, which has {within_s:g} s until {to_the_second(until)}"
+    return until, f"heals itself: {text}; otherwise {then}"
+
+
+def _left_to_heal(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str:
+    """Why a job that heals itself is not suspended; empty when it had its time and has to be."""
+    assert planned.target is not None
+    key, record = planned.target.key, transition.records[planned.id]
+    within_s = heals_within_s(key, context.view) or 0.0
+    if transition.run.plan.mode is Mode.SHADOW:
+        then = "its owner would be told" if immovable(key, context.view) else "it would be suspended"
+        own = f"{planned.target} is left to its own controller, which replaces what it lost within {within_s:g} s"
+        return f"{own}; otherwise {then}"
+    if _has_healed(planned, context):
+        return f"its own controller has replaced what {planned.target} lost"
+    over = record.started_at is not None and transition.now >= record.started_at + timedelta(seconds=within_s)
+    if not over:
+        return f"{planned.target} is left to its own controller: another job of this incident is stopped and cannot wait for it"
+    if immovable(key, context.view):
+        return f"{HAS_NOT_HEALED} within {within_s:g} s: {owner_text(transition, planned, context)}"
+    return ""
+
+
+def _has_healed(planned: PlannedStep, context: RunContext) -> bool:
+    assert planned.target is not None
+    node = faulty_entity(context.incident).node
+    return has_healed(planned.target.key, context.view, context.incident.fault_at, node)
 
 
 def condition(planned: PlannedStep, context: RunContext) -> JobCondition:
@@ -56,26 +120,52 @@ def owner_text(transition: RunTransition, planned: PlannedStep, context: RunCont
     """What the owner of a job is told: for one that nobody but they can start again what hit it, that its place is clean, and how
     to go on; else what the step says."""
     now = condition(planned, context) if planned.target is not None else None
-    if planned.target is None or now not in UNMOVABLE:
+    if planned.target is None:
         return planned.describe
+    reason = immovable(planned.target.key, context.view)
+    if now not in UNMOVABLE and not (now is JobCondition.HEALS and reason):
+        return planned.describe
+    if planned.target.kind == POD:
+        return _text_of_pod(transition, planned, context, reason)
     how = (
         f"{planned.target} has failed and cannot be suspended"
         if now is JobCondition.DIED
-        else f"{planned.target} cannot be suspended: {immovable(planned.target.key, context.view)}"
+        else f"{planned.target} cannot be suspended: {reason}"
     )
     again = (
         "create it again from its manifest and its last checkpoint"
         if now is JobCondition.DIED
         else "unless its own controller restarts it, start it again from its last checkpoint"
     )
-    closed = [
+    closed = _closed(transition)
+    place = f"{', '.join(closed)} is cordoned, so it does not come back there; " if closed else ""
+    said = _said(planned, reason) if planned.action == "notify" else ""
+    return f"{how}; hit by {context.incident.title}; {place}{again}{said}"
+
+
+def _text_of_pod(transition: RunTransition, planned: PlannedStep, context: RunContext, reason: str) -> str:
+    closed = _closed(transition)
+    place = f"{', '.join(closed)} is cordoned; " if closed else ""
+    said = _said(planned, reason)
+    return (
+        f"{planned.target} cannot be moved: {reason}, so it is not evicted; "
+        f"hit by {context.incident.title}; {place}delete it and create it again, and it runs on another node{said}"
+    )
+
+
+def _said(planned: PlannedStep, reason: str) -> str:
+    """What the step itself says, without the reason that the plan has added."""
+    own = planned.describe.removesuffix(reason).removesuffix("; ")
+    return f"; {own}" if own else ""
+
+
+def _closed(transition: RunTransition) -> list[str]:
+    """The nodes that this run holds cordoned."""
+    return [
         other.target.name
         for other, record in transition.steps()
         if other.action == "cordon_node" and other.target is not None and is_in_place(record)
     ]
-    place = f"{', '.join(closed)} is cordoned, so it does not come back there; " if closed else ""
-    said = f"; {planned.describe}" if planned.action == "notify" and planned.describe else ""
-    return f"{how}; hit by {context.incident.title}; {place}{again}{said}"
 
 
 def completed(planned: PlannedStep, context: RunContext) -> bool:
@@ -117,7 +207,10 @@ def _skipped_with_suspend(transition: RunTransition, planned: PlannedStep, conte
             continue
         if other.action == "suspend_job":
             gone = completed(planned, context) or died(planned, context) or _is_another(planned, context)
-            if planned.action == "resume_job" or gone:
+            stays = condition(planned, context) is JobCondition.FIXED or record.reason.startswith(
+                HAS_NOT_HEALED
+            )
+            if planned.action == "resume_job" or gone or stays:
                 return record.reason
         if other.action in ("suspend_job", *AFTER_STOP) and record.effect is not None:
             return record.reason

@@ -22,7 +22,7 @@ from runbooks.engine.escalation import counted_name, entity_names, faulty_entity
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
 from runbooks.engine.run.builtin_actions import start_internal, watch
-from runbooks.engine.run.job_already_moved import moved_already
+from runbooks.engine.run.job_already_moved import healing_until, moved_already
 from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import (
     advance_undo,
@@ -257,7 +257,9 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         return
     if held_by_wave(transition, planned) or _is_occupied(transition, planned, context):
         return
-    if moved := moved_already(transition, planned, context):
+    if (healing := healing_until(transition, planned, context)) is not None:
+        _leave_to_heal(transition, planned, *healing)
+    elif moved := moved_already(transition, planned, context):
         transition.finish(planned.id, StepState.SKIPPED, moved)
     elif planned.action in INTERNAL:
         start_internal(transition, planned, context)
@@ -276,6 +278,21 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         if planned.destructive and record.admitted_at is None:
             transition.admit()
         transition.intend(planned, context.policy.lease_s, inherited=earlier)
+
+
+def _leave_to_heal(transition: RunTransition, planned: PlannedStep, until: datetime, why: str) -> None:
+    """Watch a job that its own controller replaces, until it has, or until its time is over."""
+    record = transition.records[planned.id]
+    if record.reason == why:
+        return
+    transition.note("step.left", f"{planned.action} {planned.target} is not done yet: {why}", step=planned.id)
+    transition.set(
+        planned.id,
+        state=StepState.BLOCKED,
+        reason=why,
+        started_at=record.started_at or transition.now,
+        due_at=until,
+    )
 
 
 def _made_earlier(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from runbooks.engine.escalation import faulty_entity
-from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of
+from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, condition_of, immovable
 from runbooks.engine.spares import SpareChoice, choice
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
@@ -97,7 +97,14 @@ def plan(
         if step.action == "resume_job" and (suspects := _open_suspects(incident)):
             settled = settled.model_copy(update={"params": {"avoid": ",".join(suspects), **settled.params}})
         bound[step.id] = [
-            _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
+            _planned(
+                settled,
+                number,
+                target,
+                _needs(step, target, bound, by_id),
+                asks=asks,
+                remarks=_remarks(settled, target, view),
+            )
             for number, target in enumerate(_targets(step, incident, view))
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
@@ -182,7 +189,20 @@ def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
 
 
-def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: bool) -> PlannedStep:
+def _remarks(step: Step, target: Target, view: ClusterView) -> str:
+    """What stopping a job costs it, or why it cannot be stopped, for whoever reads or approves the plan."""
+    fact = view.jobs.get(target.key)
+    if step.action == "suspend_job" and fact is not None:
+        heals = (
+            f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""
+        )
+        return "; ".join(filter(None, (heals, fact.cost)))
+    return immovable(target.key, view) if step.target == "unmovable_jobs" else ""
+
+
+def _planned(
+    step: Step, number: int, target: Target, needs: set[str], *, asks: bool, remarks: str
+) -> PlannedStep:
     several = step.target in SEVERAL
     who = step.approval if isinstance(step.approval, Asks) else None
     retry, back = step.retry, step.compensate
@@ -196,7 +216,7 @@ def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: 
         approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
         deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
-        describe=step.describe,
+        describe="; ".join(filter(None, (step.describe, remarks))),
         undo=step.undo,
         retry=PlannedRetry(
             attempts=None if retry.attempts is None else _settled(retry.attempts),
@@ -276,10 +296,14 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
 def _jobs(selector: str, jobs: tuple[JobRef, ...], node: str | None, view: ClusterView) -> list[JobRef]:
     """The jobs of a selector, each once, in a fixed order, by how they stand.
 
-    A service that holds GPUs is affected like a job, but cannot be suspended and resumed: the drain moves its pods.
+    Bare pods on the node are told to their owners like jobs that cannot be moved. A service that holds GPUs is affected like a
+    job, but cannot be suspended and resumed: the drain moves its pods.
     """
-    wanted = UNMOVABLE if selector == "unmovable_jobs" else (JobCondition.STANDS, JobCondition.RESTARTED)
+    wanted = UNMOVABLE if selector == "unmovable_jobs" else MOVABLE
     by_key = {job.key: job for job in jobs if condition_of(job.key, view) in wanted}
+    if selector == "unmovable_jobs" and node is not None:
+        pods = (JobRef(POD, pod.namespace, pod.name, pod.uid) for pod in bare_pods(node, view))
+        by_key |= {pod.key: pod for pod in pods}
     if selector in ("root_node_jobs", "victim_jobs"):
         placed = view.jobs_on(node) if node is not None else set[str]()
         here = selector == "root_node_jobs"

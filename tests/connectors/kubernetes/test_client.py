@@ -20,6 +20,7 @@ from connectors.kubernetes.errors import (
     Gone,
     MaybeApplied,
     NotFound,
+    Unauthorized,
 )
 from streams.config.connector_settings import KubernetesSettings
 from streams.model.errors import ConfigError, FaultlineError, Permanent, Temporary, Unreachable
@@ -33,7 +34,7 @@ BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "needs 3 healthy 
     ("status", "reason", "on_read", "on_write"),
     [
         (400, "BadRequest", Permanent, Permanent),
-        (401, "Unauthorized", Forbidden, Forbidden),
+        (401, "Unauthorized", Unauthorized, Unauthorized),
         (403, "Forbidden", Forbidden, Forbidden),
         (404, "NotFound", NotFound, NotFound),
         (409, "Conflict", Conflict, Conflict),

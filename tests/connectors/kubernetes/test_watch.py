@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+import pytest
 import structlog
 from aiohttp import web
 
 from connectors.kubernetes.client import Cluster
-from connectors.kubernetes.watch import Backoff, KindWatches, WatchPace
+from connectors.kubernetes.watch import Backoff, KindWatches, WatchPace, versions_of
 from streams.model.watch import KindListed, WatchEvent
 from tests.connectors.kubernetes.api_server import answer, document, serving
 from tests.testbed.waiting import eventually
@@ -43,6 +44,8 @@ class Server:
     failing: bool = False
     failed: int = 0
     unserved: bool = False
+    forbidden: int | None = None
+    version: str = "v1"
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if self.failing:
@@ -51,6 +54,15 @@ class Server:
         if request.path == "/api/v1":
             served = [] if self.unserved else [{"name": "nodes", "kind": "Node", "namespaced": False}]
             return document({"resources": served})
+        if request.path.startswith("/apis/example.com/"):
+            if request.path.split("/")[3] != self.version:
+                return answer(404, "NotFound")
+            if request.path == f"/apis/example.com/{self.version}":
+                kind = {"name": "trainings", "kind": "Training", "namespaced": True}
+                return document({"resources": [kind]})
+        if self.forbidden is not None:
+            self.failed += 1
+            return answer(self.forbidden, "Forbidden")
         return await (self._watch if "watch" in request.query else self._list)(request)
 
     async def _list(self, _: web.Request) -> web.StreamResponse:
@@ -77,14 +89,16 @@ class Server:
 
 
 @asynccontextmanager
-async def watching(server: Server, pace: WatchPace | None = None) -> AsyncIterator[asyncio.Queue[WatchEvent]]:
+async def watching(
+    server: Server, pace: WatchPace | None = None, kinds: Sequence[str] = ("v1/Node",)
+) -> AsyncIterator[asyncio.Queue[WatchEvent]]:
     told: asyncio.Queue[WatchEvent] = asyncio.Queue()
 
     async def no_pause(_: float) -> None:
         await asyncio.sleep(0)
 
     async with serving(server.handle) as url, await Cluster.at(url) as cluster:
-        watches = KindWatches(cluster, ["v1/Node"], pace=pace, pause=no_pause)
+        watches = KindWatches(cluster, kinds, pace=pace, pause=no_pause)
         task = asyncio.create_task(watches.run(told.put))
         try:
             yield told
@@ -186,6 +200,69 @@ async def test_it_is_told_that_a_kind_is_not_served_also_when_its_objects_count_
     assert [(type(event), event.served) for event in events if isinstance(event, KindListed)] == [
         (KindListed, False)
     ] * 4
+
+
+OLD, NEW = "example.com/v1alpha1/Training", "example.com/v1/Training"
+
+
+def test_versions_of_one_kind_are_one_kind() -> None:
+    other = "example.org/v1/Training"
+    assert versions_of(["v1/Node", NEW, other, OLD, NEW]) == {
+        "v1/Node": ("v1/Node",),
+        NEW: (NEW, OLD),
+        other: (other,),
+    }
+
+
+@pytest.mark.parametrize("served", ["v1", "v1alpha1"])
+async def test_of_several_versions_the_first_that_is_served_is_watched_under_the_first_name(
+    served: str,
+) -> None:
+    server = Server(version=served)
+    async with watching(server, kinds=[NEW, OLD]) as told:
+        await asyncio.wait_for(told.get(), 60)
+        listed = await asyncio.wait_for(told.get(), 60)
+    assert isinstance(listed, KindListed)
+    assert (listed.kind, listed.served, len(listed.names or ())) == (NEW, True, 1)
+
+
+async def test_a_kind_whose_version_is_served_no_more_is_watched_in_the_other() -> None:
+    server = Server(version="v1", watches=[[]])
+    async with watching(server, WatchPace(relist_s=0.05, missing_s=3600), [NEW, OLD]) as told:
+        await take(told, 2)
+        server.version = "v1alpha1"
+        events = [await asyncio.wait_for(told.get(), 60) for _ in range(10)]
+        while not any(isinstance(event, KindListed) and not event.served for event in events):
+            events.append(await asyncio.wait_for(told.get(), 60))
+        again = await asyncio.wait_for(told.get(), 60)
+        while not (isinstance(again, KindListed) and again.names):
+            again = await asyncio.wait_for(told.get(), 60)
+    assert again.kind == NEW
+
+
+async def test_a_kind_that_may_not_be_listed_is_no_outage_and_is_watched_once_it_may() -> None:
+    server = Server(forbidden=403)
+    with structlog.testing.capture_logs() as lines:
+        async with watching(server, kinds=[NEW]) as told:
+            first = await asyncio.wait_for(told.get(), 60)
+            assert isinstance(first, KindListed)
+            assert (first.names, first.served, first.permitted) == (None, True, False)
+            server.forbidden = None
+            seen = await take(told, 1)
+            while seen == [None]:
+                seen = await take(told, 1)
+            assert seen == ["+a"]
+    assert lines == []
+
+
+@pytest.mark.parametrize(("kind", "status"), [("v1/Node", 403), (NEW, 401)])
+async def test_a_refusal_of_nodes_or_of_the_credentials_is_a_failure(kind: str, status: int) -> None:
+    server = Server(forbidden=status)
+    with structlog.testing.capture_logs() as lines:
+        async with watching(server, kinds=[kind]) as told:
+            await until(lambda: server.failed > 3)
+            assert told.empty()
+    assert [line["event"] for line in lines] == ["watch forbidden (RBAC), retrying"]
 
 
 async def test_a_full_list_is_made_again_when_its_time_has_come() -> None:

@@ -280,7 +280,7 @@ def test_the_order_of_the_stages_is_the_policy() -> None:
         "kill_switch", "breaker", "closed_time", "frozen", "snoozed", "mode", "freshness", "old_evidence", "known_node",
         "opted_out", "reopened",
         "foreign_cordon", "protected_node", "pool_floor", "job_floor", "blast_radius", "blast_radius_of_places", "window",
-        "one_run_per_target", "confirmed_before", "certainty", "approval",
+        "one_run_per_target", "confirmed_before", "retry_budget", "certainty", "approval",
     ]  # fmt: skip
 
 

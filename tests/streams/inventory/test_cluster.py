@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,13 @@ from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.watch import KindWatches
 from streams.config.connector_settings import KubernetesSettings
 from streams.config.settings import KafkaSettings
-from streams.inventory.cluster_inventory import Inventory
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.process import InventoryProcess, read_back
 from streams.kafka import clients
 from streams.kafka.topics import INVENTORY
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
-from streams.model.watch import KindListed, WatchEvent
+from tests.connectors.watching import viewing as kept
 from tests.testbed import workloads
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
@@ -56,30 +55,9 @@ async def watches_of(control_plane: ControlPlane) -> AsyncIterator[KindWatches]:
         yield KindWatches(cluster, KINDS)
 
 
-@asynccontextmanager
-async def viewing(control_plane: ControlPlane) -> AsyncIterator[ClusterView]:
+def viewing(control_plane: ControlPlane) -> AbstractAsyncContextManager[ClusterView]:
     """What a reader of the topic would see, without the topic."""
-    view, inventory, unlisted = ClusterView("c1"), Inventory("c1"), set(KINDS)
-
-    async def tell(event: WatchEvent) -> None:
-        changes = inventory.apply(event)
-        if isinstance(event, KindListed):
-            unlisted.discard(event.kind)
-            changes += inventory.settle() if not unlisted and not inventory.settled else []
-        for key, record in changes:
-            if record is None:
-                view.forget(key)
-            else:
-                view.put(record.fact)
-
-    async with watches_of(control_plane) as watches:
-        task = asyncio.create_task(watches.run(tell))
-        try:
-            yield view
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            assert task.cancelled(), task.exception()
+    return kept(control_plane, KINDS)
 
 
 async def pods_of(view: ClusterView, job: JobRef, enough: Callable[[list[PodFact]], bool]) -> list[PodFact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from streams.inventory.unserved_kinds import REMIND_S, Unserved
+from streams.inventory.unserved_kinds import NOT_PERMITTED, REMIND_S, Unserved
 from streams.model.pulse import Pulse
 from streams.model.watch import KindListed
 from tests.streams.inventory.objects import AT
@@ -51,3 +51,49 @@ def test_a_kind_that_vanishes_later_is_warned_of_without_waiting_for_the_next_re
         unserved.update(missing(PYTORCH))
         unserved.remind(1.0)
     assert [line["kinds"] for line in lines] == [[JOBSET], [JOBSET, PYTORCH]]
+
+
+def forbidden(kind: str) -> KindListed:
+    return KindListed(AT, kind, None, permitted=False)
+
+
+def test_a_kind_that_may_not_be_listed_is_told_once_with_what_to_apply_and_is_no_part_of_ready() -> None:
+    pulse = Pulse()
+    unserved = Unserved([], pulse)
+    with capture_logs() as lines:
+        for minute in range(60):
+            unserved.update(forbidden(JOBSET))
+            unserved.remind(minute * 60.0)
+    assert lines == [
+        {
+            "log_level": "info",
+            "event": NOT_PERMITTED,
+            "kind": JOBSET,
+            "remedy": "apply k8s/features/jobs-jobset",
+        }
+    ]
+    assert pulse.states == {}
+
+
+def test_a_kind_that_was_asked_for_and_may_not_be_listed_is_warned_of_and_stands_in_ready() -> None:
+    pulse = Pulse()
+    unserved = Unserved([JOBSET], pulse)
+    with capture_logs() as lines:
+        for minute in range(21):
+            unserved.update(forbidden(JOBSET))
+            unserved.remind(minute * 60.0)
+    assert [(line["log_level"], line["kind"]) for line in lines] == [("warning", JOBSET)] * 3
+    assert pulse.states == {"kinds_not_permitted": [JOBSET]}
+
+
+def test_that_a_kind_is_installed_now_but_not_permitted_is_told_of_anew() -> None:
+    unserved = Unserved([], Pulse())
+    with capture_logs() as lines:
+        for seen in (missing(JOBSET), forbidden(JOBSET), KindListed(AT, JOBSET, frozenset())):
+            unserved.update(seen)
+            unserved.remind(0.0)
+    assert [line["event"].partition(",")[0] for line in lines] == [
+        "job kinds not installed here",
+        "jobs of this kind are not watched: not permitted",
+        "job kind now available",
+    ]

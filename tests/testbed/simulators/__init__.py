@@ -1,0 +1,1 @@
+"""Operators that cannot be had here, written from their documentation: each works on the real API server."""

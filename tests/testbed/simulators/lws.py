@@ -1,0 +1,225 @@
+"""The controller of LeaderWorkerSets, in small. Source: LeaderWorkerSet, "Concepts" and "Failure Handling".
+
+- a StatefulSet of leaders is named like the set and makes one leader pod per replica (group)
+- each leader pod owns a StatefulSet of its workers, named like it, whose ordinals start at 1
+- every pod bears the name of the set, the index of its group and its index in it as labels
+- when a worker goes, the leader is deleted in the foreground and the group made anew; with the policy `None` only the pod is;
+  with `RecreateGroupAfterStart` the group is, unless one of its pods is still pending
+
+The StatefulSets and the garbage collector are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+
+from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from streams.job_kinds.leader_worker_set import (
+    AFTER_START,
+    GROUP,
+    LEADER_WORKER_SET,
+    NAME,
+    WORKER,
+    group_size,
+    recreates_groups,
+    restart_policy,
+)
+from streams.model.errors import Temporary, Unreachable
+
+PAUSE_S = 0.2
+
+
+class LeaderWorkerSets:
+    """Reconciles all sets of one namespace, again and again; what it has seen of pods is all that it remembers."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._seen: dict[str, str] = {}
+        """The uid of each pod by name: one that has another was lost in between."""
+
+    @classmethod
+    @asynccontextmanager
+    async def running(cls, cluster: Cluster, namespace: str) -> AsyncIterator[LeaderWorkerSets]:
+        """Reconcile for a `async with` block."""
+        controller = cls(cluster, namespace)
+        task = asyncio.create_task(controller._run(), name=f"lws {namespace}")
+        try:
+            yield controller
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                for owner in await self._cluster.list_all(self._path("leaderworkersets")):
+                    await self.reconcile(owner)
+            except (Conflict, NotFound, Temporary, Unreachable):
+                pass  # somebody was quicker: the next round sees what came of it
+            await asyncio.sleep(PAUSE_S)
+
+    async def reconcile(self, owner: Object) -> None:
+        """One step towards what the set says."""
+        if owner["metadata"].get("deletionTimestamp"):
+            return
+        template = owner["spec"]["leaderWorkerTemplate"]
+        leader = template.get("leaderTemplate") or template["workerTemplate"]
+        await self._stateful_set(
+            owner["metadata"]["name"], owner, owner, leader, owner["spec"].get("replicas", 1), {WORKER: "0"}
+        )
+        pods = await self._pods(owner)
+        for pod in pods:
+            await self._label(pod)
+        await self._restart(owner, pods)
+        for pod in pods:
+            labels = pod["metadata"].get("labels") or {}
+            is_leader = labels.get(WORKER) == "0" and GROUP in labels
+            if is_leader and not pod["metadata"].get("deletionTimestamp") and group_size(owner) > 1:
+                await self._stateful_set(
+                    pod["metadata"]["name"],
+                    owner,
+                    pod,
+                    template["workerTemplate"],
+                    group_size(owner) - 1,
+                    {GROUP: labels[GROUP]},
+                    first=1,
+                )
+
+    async def _restart(self, owner: Object, pods: list[Object]) -> None:
+        """Make the groups anew that have lost a pod, as far as the policy says."""
+        lost: set[str] = set()
+        for pod in pods:
+            about = pod["metadata"]
+            group = (about.get("labels") or {}).get(GROUP)
+            if group is None:
+                continue
+            before = self._seen.get(about["name"])
+            if about.get("deletionTimestamp") or before not in (None, about["uid"]):
+                lost.add(group)
+            self._seen[about["name"]] = about["uid"]
+        for name in set(self._seen) - {pod["metadata"]["name"] for pod in pods}:
+            lost.add(name.removeprefix(f"{owner['metadata']['name']}-").partition("-")[0])
+            del self._seen[name]
+        for group in lost:
+            members = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(GROUP) == group]
+            pending = any(pod["status"].get("phase") == "Pending" for pod in members)
+            if not recreates_groups(owner) or (restart_policy(owner) == AFTER_START and pending):
+                continue
+            for pod in members:
+                if pod["metadata"]["labels"].get(WORKER) != "0" or pod["metadata"].get("deletionTimestamp"):
+                    continue
+                # A leader that came after its worker went is new already.
+                if any(one["metadata"].get("labels", {}).get(WORKER) != "0" for one in members):
+                    path = path_of("v1", "pods", namespace=self._namespace, name=pod["metadata"]["name"])
+                    await self._cluster.delete(path, uid=pod["metadata"]["uid"], propagation="Foreground")
+
+    async def _pods(self, owner: Object) -> list[Object]:
+        query = {"labelSelector": f"{NAME}={owner['metadata']['name']}"}
+        return await self._cluster.list_all(path_of("v1", "pods", namespace=self._namespace), query=query)
+
+    async def _label(self, pod: Object) -> None:
+        """What the real one's webhook writes when a pod is made: the indices in its name."""
+        about = pod["metadata"]
+        labels = about.get("labels") or {}
+        ordinal = str(about["name"]).rpartition("-")[2]
+        missing = {GROUP: ordinal} if labels.get(WORKER) == "0" else {WORKER: ordinal}
+        if not missing.keys() <= labels.keys():
+            path = path_of("v1", "pods", namespace=self._namespace, name=about["name"])
+            await self._cluster.patch(path, {"metadata": {"uid": about["uid"], "labels": missing}})
+            about["labels"] = labels | missing
+
+    async def _stateful_set(
+        self,
+        name: str,
+        owner: Object,
+        above: Object,
+        template: Object,
+        replicas: int,
+        labels: dict[str, str],
+        *,
+        first: int = 0,
+    ) -> None:
+        """Create a StatefulSet of `replicas` pods that `above` controls, unless it is there."""
+        marks = {NAME: str(owner["metadata"]["name"]), **labels}
+        kind = above.get("kind") or "Pod"
+        reference = {
+            "apiVersion": above.get("apiVersion") or "v1",
+            "kind": kind,
+            "name": above["metadata"]["name"],
+            "uid": above["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        pod = deepcopy(template)
+        pod.setdefault("metadata", {})["labels"] = {**(pod["metadata"].get("labels") or {}), **marks}
+        made = {
+            "metadata": {"name": name, "labels": marks, "ownerReferences": [reference]},
+            "spec": {
+                "replicas": replicas,
+                "ordinals": {"start": first},
+                "serviceName": owner["metadata"]["name"],
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": marks},
+                "template": pod,
+            },
+        }
+        path = path_of("apps/v1", "statefulsets", namespace=self._namespace)
+        try:
+            await self._cluster.get(f"{path}/{name}")
+        except NotFound:
+            try:
+                await self._cluster.create(path, made)
+            except AlreadyExists:
+                return
+
+    def _path(self, plural: str, name: str | None = None) -> str:
+        version = LEADER_WORKER_SET.api_versions[0]
+        return path_of(version, plural, namespace=self._namespace, name=name)
+
+
+def leader_worker_set(
+    name: str,
+    namespace: str,
+    *,
+    pool: str,
+    groups: int = 2,
+    size: int = 2,
+    gpus: int = 8,
+    policy: str | None = None,
+    grace_s: int = 30,
+) -> Object:
+    """A set of `groups` groups of `size` pods of `gpus` GPUs each, on the nodes of a pool, for training."""
+    pod = {
+        "metadata": {"labels": {}},
+        "spec": {
+            "nodeSelector": {"testbed.faultline.dev/pool": pool},
+            "terminationGracePeriodSeconds": grace_s,
+            "containers": [
+                {
+                    "name": "train",
+                    "image": "training:1",
+                    "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+                }
+            ],
+        },
+    }
+    template: Object = {"size": size, "workerTemplate": pod}
+    if policy is not None:
+        template["restartPolicy"] = policy
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"faultline.dev/workload": "training"},
+        },
+        "spec": {"replicas": groups, "leaderWorkerTemplate": template},
+    }
