@@ -55,13 +55,13 @@ DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
 UNDOABLE = frozenset({"cordon_node", "suspend_job"})
 """Actions that a runbook may mark with `undo`."""
 
-INTERNAL = frozenset({"await_progress", "notify", "ask"})
+INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 """Actions of the engine itself: they change no other system."""
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
     "reset_gpu", "reboot_node", "validate_node",
-    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
+    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
 ]  # fmt: skip
 
 Selector = Literal[
@@ -81,6 +81,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "cordon_node": {}, "uncordon_node": {}, "suspend_job": {}, "resume_job": {}, "verify_job": {}, "notify": {}, "ask": {},
+    "await_work": {},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called."""
 

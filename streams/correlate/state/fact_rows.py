@@ -17,6 +17,7 @@ from streams.correlate.state.allocations import (
     with_speaker,
     with_statement,
 )
+from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import (
@@ -153,6 +154,12 @@ class FactRows:
             or fact.ready_since
         ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{sighting.firing}", sighting)
+        known = self._state.nodes.get(fact.name, row)
+        latest = row.fact if row.fact is not None else fact
+        told = [*notices_of(fact, known.seen)]
+        told += notices_of(latest, known.seen) if latest is not fact else []
+        for group, notice in told:
+            changed |= self._state.nodes.see(fact.name, group, notice)
         return Touched(nodes={fact.name, *speakers}, ports=ports, switches=leafs) if changed else Touched()
 
     def _devices_named(self) -> set[str]:
