@@ -127,7 +127,7 @@ def end_of(text: str, now: datetime) -> datetime:
     """
     units = {"m": 60, "h": 3600, "d": 86_400}
     number, unit = text[:-1], text[-1:]
-    if unit in units and number.isdecimal() and 0 < len(number) < 7:
+    if unit in units and number.isascii() and number.isdecimal() and len(number) < 7:
         return now + timedelta(seconds=int(number) * units[unit])
     try:
         end = parse_rfc3339(text)

@@ -198,6 +198,6 @@ def test_a_zone_under_maintenance_trips_no_breaker() -> None:
         made.take_incident(replace(about, id=f"inc-{name}", root=root, nodes=(name,)))
     made.advance(NOW)
     batch = made.collect()
-    assert batch.calls == ()
+    assert {call.effect.action for call in batch.calls} <= {"open_ticket"}
     assert len(made.runs) == 64
     assert not any(entry.event == "control.trip" for entry in batch.timeline)
