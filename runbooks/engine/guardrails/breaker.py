@@ -21,8 +21,8 @@ from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily
-from streams.model.node_notice import deadline_in
 from streams.model.message import some
+from streams.model.node_notice import deadline_in
 from streams.model.run import Run
 
 SHOWN = 5

@@ -17,7 +17,7 @@ from streams.model.clock import to_the_second
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily
-from streams.model.node_notice import deadline_in, remaining, span
+from streams.model.node_notice import NODE_ENDS, deadline_in, remaining, span
 from streams.model.planned_work import work_of
 from streams.model.run import Mode, PlannedStep
 
@@ -91,7 +91,10 @@ def too_late(planned: PlannedStep, about: Incident, policy: NoticeSettings, now:
 
 
 def is_marked_by_notice(context: GuardContext, node: NodeFact) -> bool:
-    """Whether what says that somebody works on the node is the notice that the run is about, and no person's mark."""
+    """Whether what says that somebody works on the node is the notice that the run is about, and no person's mark.
+
+    Handlers of notices cordon a node that goes for good, too. Of one that comes back, whoever cordoned it wants to give it back.
+    """
     leaves = departure(context.incident, context.policy.notices, None)
     work = node.work
     return (
@@ -100,6 +103,7 @@ def is_marked_by_notice(context: GuardContext, node: NodeFact) -> bool:
         and node.notice is not None
         and work is not None
         and work.ends != "held"
+        and (not node.unschedulable or context.incident.facts.get(NODE_ENDS) == "gone")
     )
 
 

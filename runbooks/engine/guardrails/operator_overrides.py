@@ -61,7 +61,7 @@ def foreign_cordon(context: GuardContext) -> Ruling | None:
     node = context.node
     if node is None or node.owner_incident is not None:
         return None
-    if is_marked_by_notice(context, node) and not node.unschedulable:
+    if is_marked_by_notice(context, node):
         return None
     if node.maintenance:
         return ask("maintenance", f"{node.name} is in maintenance", "clears when approved")
