@@ -126,7 +126,7 @@ def stopped(
     text = f"planned work on {_count([*back, *off])} ended by {command.actor}"
     text += f": {command.reason[:MAX_REASON]}" if command.reason else ""
     if made:
-        text += f"; {_count(back)} validated and given back"
+        text += f"; {_count(back)} to be validated and given back"
     if off:
         text += f"; {_count(off)} not touched yet"
     for why, left in (("others asked for it", theirs), ("no planned work there", none)):

@@ -86,6 +86,12 @@ def has_deadline(h: Hypothesis) -> bool:
     return h.family == IncidentFamily.PREEMPTION and DEADLINE in h.facts
 
 
+def is_pending(h: Hypothesis, now: datetime) -> bool:
+    """Whether it is a node that will go at a known time, and has not yet."""
+    due = deadline_in(h.facts) if h.family == IncidentFamily.PREEMPTION else None
+    return due is not None and h.cleared_at is None and now < due
+
+
 def expires_at(h: Hypothesis) -> datetime | None:
     """Until when a notice is waited for whatever else is heard; None where it has no deadline."""
     due = deadline_in(h.facts) if h.family == IncidentFamily.PREEMPTION else None

@@ -117,6 +117,8 @@ class FactRows:
         topology.pod_jobs.enter_unplaced(name)
         for placement in topology.placements.of_pod(name) if jobs else ():
             self._ran(placement)
+        for node in nodes:
+            self._see_notice(node)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
         return Touched(
             nodes=busy | speakers | {n for n in nodes if topology.is_cabled(n)},
@@ -124,6 +126,14 @@ class FactRows:
             mentioned=set(jobs),
             placed=jobs,
         )
+
+    def _see_notice(self, node: str) -> None:
+        """Keep again what a node's object announces: as long as no job ran there it was told to nobody, and may be forgotten."""
+        row = self._state.nodes.get(node)
+        if row is None or row.fact is None or row.fact.notice is None:
+            return
+        for group, notice in notices_of(row.fact, row.seen):
+            self._state.nodes.see(node, group, notice)
 
     def _node(self, fact: NodeFact) -> Touched:
         self._topology.unlisted.names["node"].discard(fact.name)

@@ -55,7 +55,7 @@ def test_stop_ends_it_early() -> None:
     start(p, "idle00")
     p.minutes(5)
     told = p.say(Verb.MAINTENANCE_STOP, "idle00", reason="done")
-    assert "idle00 validated and given back" in p.answer_to(told)
+    assert "idle00 to be validated and given back" in p.answer_to(told)
     assert p.of("idle00")[-2:] == ["validate_node", "uncordon_node"]
 
 
@@ -122,6 +122,19 @@ def test_what_goes_wrong_on_a_node_under_work_is_told_as_part_of_it() -> None:
     live = [i for i in mine if i.state not in (IncidentState.SUPPRESSED, IncidentState.RESOLVED)]
     assert [i.family for i in live] == ["planned_work"]
     assert len(p.board.runs) == 1
+
+
+def test_a_whole_rack_under_work_that_goes_away_is_no_outage() -> None:
+    p = pipeline()
+    start(p, *IDLE)
+    p.minutes(5)
+    now = 300.0
+    for name in IDLE:
+        p.change(name, ready=False)
+    p.see(*(not_ready(name, now + i) for i, name in enumerate(IDLE)))
+    p.minutes(30)
+    families = {i.family for i in p.world.incidents() if i.state is not IncidentState.SUPPRESSED}
+    assert families == {"planned_work"}
 
 
 def test_a_node_that_does_not_exist_is_refused_and_the_others_go_on() -> None:

@@ -9,10 +9,10 @@ import pytest
 from streams.correlate.node_rules.notices import notice_facts
 from streams.correlate.sightings import sighting
 from streams.model.clock import rfc3339
-from streams.model.facts import NodeFact, NodeWork
+from streams.model.facts import JobFact, NodeFact, NodeWork
 from streams.model.incident import Certainty, IncidentState
 from streams.model.node_notice import NodeNotice
-from tests.streams.correlate.world import FOUR, World, at, cluster, node_fact, sign
+from tests.streams.correlate.world import CLUSTER, FOUR, World, at, cluster, job, node_fact, pods, sign
 
 HOUR = 3600.0
 NTH = "aws-node-termination-handler/spot-itn"
@@ -163,3 +163,15 @@ def test_a_zone_under_maintenance_is_one_incident_per_node_and_all_at_one_time()
     assert len(incidents) == 40
     opened = [i.opened_at for i in incidents]
     assert (max(opened) - min(opened)).total_seconds() < 60  # so that they share one thread
+
+
+def test_a_job_that_comes_after_the_notice_is_told_of_too() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["idle"]))
+    world.tell(marked("idle", 10, taken(24 * HOUR, subtype="host_maintenance")))
+    world.pass_to(3 * HOUR, step=60)
+    assert world.incidents() == []
+    for fact in (JobFact(CLUSTER, job("late"), at(3 * HOUR)), *pods("late", ["idle"], since=3 * HOUR)):
+        world.tell(fact)
+    world.pass_to(3 * HOUR + 120, step=5)
+    incident = world.only()
+    assert (incident.root.node, [j.name for j in incident.jobs]) == ("idle", ["late"])
