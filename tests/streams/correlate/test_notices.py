@@ -170,8 +170,9 @@ def test_a_job_that_comes_after_the_notice_is_told_of_too() -> None:
     world.tell(marked("idle", 10, taken(24 * HOUR, subtype="host_maintenance")))
     world.pass_to(3 * HOUR, step=60)
     assert world.incidents() == []
-    for fact in (JobFact(CLUSTER, job("late"), at(3 * HOUR)), *pods("late", ["idle"], since=3 * HOUR)):
-        world.tell(fact)
+    world.tell(JobFact(CLUSTER, job("late"), at(3 * HOUR)))
+    for pod in pods("late", ["idle"], since=3 * HOUR):
+        world.tell(pod)
     world.pass_to(3 * HOUR + 120, step=5)
     incident = world.only()
     assert (incident.root.node, [j.name for j in incident.jobs]) == ("idle", ["late"])
