@@ -57,6 +57,9 @@ def held_by_rollout(
         return Held(
             node, f"{called} is in stage observe{since}", f"lifts with stage canary or act in {setting}"
         )
+    # Patterns are looked at first: every step of a storm asks, and the whole list is for whoever reads the answer.
+    if fact is not None and fact.gpus and _is_named(node, row):
+        return None
     chosen = canaries(row, view)
     if node in chosen:
         return None
@@ -76,7 +79,12 @@ def canaries(row: PoolRollout, view: ClusterView) -> list[str]:
     wanted = row.canary_nodes
     if isinstance(wanted, int):
         return members[:wanted]
-    return [name for name in members if any(fnmatchcase(name, pattern) for pattern in wanted)]
+    return [name for name in members if _is_named(name, row)]
+
+
+def _is_named(node: str, row: PoolRollout) -> bool:
+    wanted = row.canary_nodes
+    return not isinstance(wanted, int) and any(fnmatchcase(node, pattern) for pattern in wanted)
 
 
 def rollout(context: GuardContext) -> Ruling | None:
