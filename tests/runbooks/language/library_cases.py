@@ -52,8 +52,8 @@ def signs(*kinds: str, **more: Any) -> dict[str, Any]:
 
 
 LIKELY = Certainty.LIKELY
-LEAVES = {**signs("node.maintenance.termination"), "deadline": "2026-03-01T12:02:00Z", "node_ends": "gone"}
-WORK = {"by": "ada", "until": "2026-03-02T12:00:00Z", "work_reason": "new firmware"}
+LEAVES = {**signs("node.maintenance.termination"), "deadline": "2026-03-01T12:29:00Z", "node_ends": "gone"}
+WORK = {"by": "ada", "until": "2026-03-01T12:10:00Z", "work_reason": "new firmware"}
 
 SAMPLES = (
     Sample("gpu-off-bus", "gpu_off_bus", facts=xid(79, "restart_bm")),
