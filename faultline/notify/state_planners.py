@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from faultline.chat.thread_plan import Slot, Urgency, weight
@@ -9,7 +10,8 @@ from faultline.notify.notice_documents import incident_of, is_final, key_of, was
 from faultline.notify.notice_texts import annotation_params, silence_params
 from faultline.notify.planner import Looked, SinkPlanner, Wanted
 from streams.model.digest import digest
-from streams.model.incident import Certainty, IncidentState
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.kinds import IncidentFamily
 from streams.model.message import Message
 from streams.model.thread import ROOT, Thread
 
@@ -28,7 +30,7 @@ class SilencePlanner(SinkPlanner):
         documents = self._index.of(name)
         keys = dict.fromkeys(one.incident for one in documents if not is_final(one))
         incident = self._sources.incidents.get(name)
-        if incident is not None and self._passes(incident):
+        if incident is not None and self._is_silenced(incident):
             for node in self._sources.closed_nodes(name):
                 of_node = [one for one in documents if _node(one.incident) == node]
                 if any(not is_final(one) or was_ended_by_a_person(one) for one in of_node):
@@ -37,6 +39,11 @@ class SilencePlanner(SinkPlanner):
                     self._index.next_key(name, node) if of_node else key_of(self._index.sink, name, node)
                 ] = None
         return Looked(tuple(keys))
+
+    def _is_silenced(self, incident: Incident) -> bool:
+        """Whether its nodes are: work that people planned is no fault of any severity, and rings every alarm of its nodes."""
+        planned = incident.family == IncidentFamily.PLANNED_WORK
+        return self._passes(replace(incident, severity=self._settings.severity) if planned else incident)
 
     def wanted(self, document: Thread, now: datetime) -> Wanted:
         """The silence as it should be, renewed from time to time."""

@@ -22,6 +22,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.drill import is_drill
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident, IncidentState
+from streams.model.kinds import IncidentFamily
 from streams.model.run import Mode, Run, RunOutcome
 
 SCHEMA = 1
@@ -193,6 +194,8 @@ def digest_of(
         for one in mine
     ]  # fmt: skip
     whole = [case for case in cases if case.incident.state is not IncidentState.MERGED]
+    # Work that people planned is not mended: it counts for no time to repair and makes no node an offender.
+    faults = [case for case in whole if case.incident.family != IncidentFamily.PLANNED_WORK]
     earlier = [one for one in incidents.values() if one.opened_at < since and not one.state.is_over]
     waited = tuple(_waited(whole, until))
     return Digest(
@@ -204,13 +207,13 @@ def digest_of(
         still_open=count_of(one.id for one in mine if not one.state.is_over),
         open_from_before=count_of(sorted(one.id for one in earlier)),
         families=tuple(_families(mine)),
-        speed=_speed(whole),
+        speed=_speed(faults),
         gpu_hours_lost=amount_of((case.incident.id, case.cost.lost) for case in whole),
         gpu_hours_out_of_service=amount_of(
             (case.incident.id, case.cost.out_of_service) for case in whole if case.cost.out_of_service_nodes
         ),
-        gpu_hours_saved=_saved(whole),
-        repeat_offenders=offenders_of(case.incident for case in whole),
+        gpu_hours_saved=_saved(faults),
+        repeat_offenders=offenders_of(case.incident for case in faults),
         shadow=_shadow(shadow_report(runs, timeline, incidents, since=since, until=until)),
         waited=times_of((wait.incident, wait.waited_s) for wait in waited),
         waits=waited,

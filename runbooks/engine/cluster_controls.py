@@ -14,7 +14,7 @@ from runbooks.engine.approvals import may_relax_controls, stale
 from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second
-from streams.model.control import Control, ControlChange, Freeze, Switch, Trip
+from streams.model.control import Control, ControlChange, Freeze, RolledBack, Switch, Trip
 from streams.model.conversation import Command, Verb
 
 MAX_COMMANDS = 200
@@ -28,9 +28,9 @@ MAX_FREEZES = 100
 MAX_TEXT = 300
 """Characters kept of an operator's reason."""
 
-RELAXING = frozenset({Verb.UNKILL, Verb.THAW, Verb.RESET})
+RELAXING = frozenset({Verb.UNKILL, Verb.THAW, Verb.RESET, Verb.LIFT})
 
-STOPPING = frozenset({Verb.KILL, Verb.FREEZE})
+STOPPING = frozenset({Verb.KILL, Verb.FREEZE, Verb.OBSERVE})
 
 _SCOPE = re.compile(r"(?:(?:pool|namespace):[A-Za-z0-9][A-Za-z0-9._-]{0,252})?")
 
@@ -84,6 +84,15 @@ def commanded(
         case Verb.RESET:
             applied = replace(applied, breaker=None, reset_at=now)
             text = f"{command.actor} reset the breaker{because}"
+        case Verb.OBSERVE:
+            row = RolledBack(_pool(command), command.actor, command.at, why)
+            kept = tuple(one for one in control.rolled_back if one.pool != row.pool)
+            applied = replace(applied, rolled_back=(*kept, row))
+            text = f"{command.actor} put pool {row.pool} back to stage observe{because}"
+        case Verb.LIFT:
+            kept = tuple(one for one in control.rolled_back if one.pool != _pool(command))
+            applied = replace(applied, rolled_back=kept)
+            text = f"{command.actor} lifted the rollback of pool {_pool(command)}{because}"
         case _:
             raise ValueError(f"{command.verb} is no decision about a cluster")
     if in_flight_until is not None and command.verb in STOPPING:
@@ -139,6 +148,13 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
             return "the breaker has not tripped"
         case Verb.FREEZE | Verb.THAW if not _SCOPE.fullmatch(command.scope):
             return f"{command.scope[:80]!r} is no scope: pool:NAME, namespace:NAME or nothing for the cluster"
+        case Verb.OBSERVE | Verb.LIFT if not _SCOPE.fullmatch(command.scope) or not _pool(command):
+            return f"{command.scope[:80]!r} is no pool: pool:NAME"
+        case Verb.OBSERVE if len(control.rolled_back) >= MAX_FREEZES:
+            return f"{MAX_FREEZES} pools are rolled back already"
+        case Verb.LIFT if all(one.pool != _pool(command) for one in control.rolled_back):
+            pools = ", ".join(one.pool for one in control.rolled_back) or "none"
+            return f"pool {_pool(command)} is not rolled back by a command, {pools} is"
         case Verb.FREEZE if command.until is not None and command.until <= now:
             return f"it would have ended at {to_the_second(command.until)}"
         case Verb.FREEZE if len(control.freezes) >= MAX_FREEZES:
@@ -147,6 +163,11 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
             scopes = ", ".join(_scope_text(control, f.scope) for f in control.freezes) or "nothing"
             return f"{_scope_text(control, command.scope)} is not frozen, {scopes} is"
     return ""
+
+
+def _pool(command: Command) -> str:
+    kind, _, name = command.scope.partition(":")
+    return name if kind == "pool" else ""
 
 
 def _scope_text(control: Control, scope: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from runbooks.engine.cluster_controls import commanded
+from runbooks.engine.maintenance import has_acted, started, stopped, works
 from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.run.human_decisions import because, decided, remark, runs_for
@@ -43,6 +45,9 @@ class CommandHandler:
             return
         if command.verb is Verb.DRILL:
             self._drill(command, now)
+            return
+        if command.verb in (Verb.MAINTENANCE, Verb.MAINTENANCE_STOP):
+            self._maintenance(command, now)
             return
         if command.verb is Verb.RESOLVE:
             if why := self._over_already(command):
@@ -121,6 +126,32 @@ class CommandHandler:
             return
         text = f"drill on {host[:253]} by {command.actor}: what is found there is planned in shadow mode and never acted on"
         self._note(command, "person.drill", text, now)
+
+    def _maintenance(self, command: Command, now: datetime) -> None:
+        """Begin, extend or end planned work on nodes, and tell the correlator."""
+        documents, view = self._documents, self._documents.cluster(command.cluster).view
+        runs = {
+            run.id: run
+            for name in dict.fromkeys(command.nodes)
+            for run in documents.runs.on(command.cluster, f"Node//{name}")
+        }
+        about = {run.incident for run in runs.values()} - documents.incidents.summaries.keys()
+        known = works(i for name in sorted(about) if (i := documents.incidents.get(name)) is not None)
+        if command.verb is Verb.MAINTENANCE:
+            answer = started(command, view.nodes, known, self._policy, now)
+        else:
+            touched = {run.incident for run in runs.values() if has_acted(run)}
+            untouched = frozenset(i.id for i in known.values()) - touched
+            answer = stopped(command, known, untouched, self._policy, now)
+        if answer.refusal:
+            self.refuse(command, answer.refusal)
+            return
+        for made in answer.signals:
+            documents.outbox.signal(made)
+        self._note(command, f"person.{command.verb}", answer.text, now)
+        for name in answer.calls_off:
+            over = replace(command, id=f"{command.id}/{name}", incident=name, verb=Verb.RESOLVE, nodes=())
+            self.handle(over, now)
 
     def _note(self, command: Command, event: str, text: str, at: datetime) -> None:
         note = TimelineNote(event, text, command.actor, {"command": command.id, "via": command.via})

@@ -65,6 +65,10 @@ class Outbox:
             )
         )
 
+    def signal(self, made: Signal) -> None:
+        """Add a signal for the correlator."""
+        self.signals[made.entity.cluster].append(made)
+
     def batch(self, runs: Mapping[str, Run], control: Callable[[str], Control]) -> CommitBatch:
         """Everything collected, in the order in which it happened."""
         signals = [

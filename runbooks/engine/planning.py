@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from runbooks.engine.escalation import due_step, entity_names, faulty_entity, is_above, is_nondestructive
+from runbooks.engine.guardrails.rollout import Held, held_by_rollout
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.run.human_decisions import is_untouched, may_be_replanned, replanned, revised
 from runbooks.engine.run.machine import begin
@@ -119,11 +120,15 @@ class Planner:
         if chosen is None:
             self._leave(incident, why, now)
             return
-        chosen, why = self._escalated(incident, chosen, now)
+        held = self._held_back(incident, now)
+        ceiling = self._policy.mode if held is None else Mode.SHADOW
+        chosen, why = self._escalated(incident, chosen, ceiling, now)
         if after is not None:
             reasons = (f"next escalation step after {after.plan.runbook}", after.reason, why)
             why = "; ".join(reason for reason in reasons if reason)
-        bound = self._bound(incident, chosen, self._policy.mode, now)
+        if held is not None and self._policy.mode is not Mode.SHADOW and chosen.mode is not Mode.SHADOW:
+            why = "; ".join(filter(None, (why, f"{held.reason}; {held.lifts}")))
+        bound = self._bound(incident, chosen, ceiling, now)
         if bound is None:
             if after is not None:
                 self._leave(incident, f"{chosen.id} cannot be planned for it", now)
@@ -163,11 +168,21 @@ class Planner:
         note = TimelineNote("run.none", f"manual action required: {why}")
         self._documents.outbox.note(note, incident.id, incident.cluster, now)
 
-    def _escalated(self, incident: Incident, runbook: Runbook, now: datetime) -> tuple[Runbook, str]:
+    def _held_back(self, incident: Incident, now: datetime) -> Held | None:
+        """Why the incident's node is left alone by the rollout of its pool."""
+        node = faulty_entity(incident).node
+        if node is None:
+            return None
+        state = self._documents.cluster(incident.cluster)
+        return held_by_rollout(node, state.view, self._policy.rollout, state.control, now)
+
+    def _escalated(
+        self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime
+    ) -> tuple[Runbook, str]:
         """The escalation step that is due, by what has been tried for the same GPU, node or job."""
         if runbook.escalation is None:
             return runbook, ""
-        shadow = stricter(runbook.mode, self._policy.mode) is Mode.SHADOW
+        shadow = stricter(runbook.mode, ceiling) is Mode.SHADOW
         entity = faulty_entity(incident)
         # An incident that was merged into another was no crash of its own.
         history = [

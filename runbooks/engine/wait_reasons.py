@@ -83,7 +83,9 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
     elif record.state.is_over:
         return
     elif effect is None:
-        if planned.action == "await_progress" and record.state is StepState.RUNNING:
+        if planned.action == "await_work" and record.state is StepState.RUNNING:
+            yield _Weight.IN_PROGRESS, record.reason or f"the end of planned work on {planned.target}"
+        elif planned.action == "await_progress" and record.state is StepState.RUNNING:
             yield (
                 _Weight.IN_PROGRESS,
                 f"progress of {planned.target}{_until(record.due_at or record.deadline_at)}",

@@ -58,13 +58,13 @@ SPARES = frozenset({"release_spare", "return_spare"})
 UNDOABLE = frozenset({"cordon_node", "suspend_job", "release_spare"})
 """Actions that a runbook may mark with `undo`."""
 
-INTERNAL = frozenset({"await_progress", "notify", "ask"})
+INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 """Actions of the engine itself: they change no other system."""
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
     "reset_gpu", "reboot_node", "validate_node", "release_spare", "return_spare",
-    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
+    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
 ]  # fmt: skip
 
 Selector = Literal[
@@ -87,6 +87,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "release_spare": {}, "return_spare": {},
     "cordon_node": {}, "uncordon_node": {}, "suspend_job": {},
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
+    "await_work": {},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called."""
 

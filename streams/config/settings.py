@@ -5,16 +5,21 @@ A process takes the section it needs and never the whole, so it can be used and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AwareDatetime, Field, SecretStr, model_validator
 
 from streams.config.cron import check_cron, latest_cron
+from streams.config.notice_settings import NoticeSettings
+from streams.config.rollout_settings import PoolRollout, contradictory
+from streams.config.section import DAY_S as DAY_S
+from streams.config.section import Contradiction as Contradiction
+from streams.config.section import Section as Section
+from streams.config.section import contradicting as contradicting
 from streams.config.setting_types import (
     Bootstrap,
     ClusterName,
@@ -32,33 +37,6 @@ from streams.config.setting_types import (
 from streams.job_kinds.known import WATCHED_BY_DEFAULT
 from streams.model.conversation import is_group
 from streams.model.run import Mode
-
-DAY_S = 86400.0
-
-Contradiction = tuple[tuple[str, ...], str]
-"""The keys that contradict each other, the one to report it at first, and why."""
-
-
-def contradicting(found: Sequence[Contradiction]) -> PydanticCustomError:
-    """The one error that reports every contradiction of a model."""
-    what = "; ".join(f"{keys[0]}: {why}" for keys, why in found)
-    return PydanticCustomError("contradictions", "{what}", {"what": what, "found": tuple(found)})
-
-
-class Section(BaseModel):
-    """Base of every group of settings: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    def contradictions(self) -> Iterator[Contradiction]:
-        """Combinations of values that cannot work, each of them valid by itself."""
-        yield from ()
-
-    @model_validator(mode="after")
-    def _goes_together(self) -> Self:
-        if found := list(self.contradictions()):
-            raise contradicting(found)
-        return self
 
 
 class KafkaSettings(Section):
@@ -340,6 +318,11 @@ class ResponderSettings(Section):
     breaker: Breaker = Breaker()
     protect: Protection = Protection()
     closed_times: tuple[ClosedTime, ...] = Field((), description="change freezes and maintenance windows")
+    notices: NoticeSettings = NoticeSettings()
+    rollout: tuple[PoolRollout, ...] = Field(
+        (),
+        description="how far runbooks go in each pool; a pool without a row is limited by responder.mode alone",
+    )
     lease_s: float = Field(
         12.0, gt=0, le=3600, description="how long after its intent is committed an outward call may start"
     )
@@ -383,6 +366,7 @@ class ResponderSettings(Section):
 
     def contradictions(self) -> Iterator[Contradiction]:
         """An empty group, or a quorum larger than its group: every run would wait until it expires."""
+        yield from contradictory(self.rollout)
         for name, members in self.approval_groups.items():
             if not members:
                 yield (f"approval_groups.{name}",), "the group has no members"

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from streams.detect.finding import Finding
+from streams.detect.notice_times import with_time
 from streams.model.entity import Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, Evidence, Signal, signal
@@ -42,6 +43,8 @@ class Report(NamedTuple):
         attributes = self.finding.attributes
         if isinstance(self.observation, LogLine) and self.observation.relayed and self.finding.node is None:
             attributes = {**attributes, RELAYED: True}
+        of_event = isinstance(self.observation, (KubeEvent, Alert))
+        attributes = with_time(self.finding.kind, attributes, text, self.occurred_at, of_event=of_event)
         return signal(
             self.finding.kind,
             self.entity,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from streams.inventory.names import NodeLabels, names
+from streams.inventory.node_notices import node_notice
 from streams.inventory.node_work import node_work
 from streams.inventory.objects import gpus_in, identity, is_managed
 from streams.inventory.parts import shared_parts
@@ -75,6 +76,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         protected_by=_protecting(node, where.protected),
         maintenance=work is not None,
         work=work,
+        notice=node_notice(node, at),
         addresses=tuple(
             sorted({str(a["address"]) for a in items(node, "status", "addresses") if a.get("address")})
         ),

@@ -41,6 +41,16 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A pool that was put back to stage observe, whatever the settings say, until somebody lifts it."""
+
+    pool: str
+    actor: str
+    at: AwareDatetime
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ControlChange:
     """One change of a cluster's controls: who, when, what, why."""
 
@@ -59,6 +69,7 @@ class Control:
     kill_switch: Switch | None = None
     freezes: tuple[Freeze, ...] = ()
     breaker: Trip | None = None
+    rolled_back: tuple[RolledBack, ...] = ()
     reset_at: AwareDatetime | None = None
     """When an operator last reset the breaker: earlier failures do not trip it again."""
     commands: tuple[str, ...] = ()

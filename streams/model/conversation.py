@@ -25,6 +25,14 @@ class Verb(StrEnum):
     FREEZE = "freeze"
     THAW = "thaw"
     RESET = "reset"
+    OBSERVE = "observe"
+    """The pool in `scope` goes back to stage observe: nothing is done there, whatever the settings say."""
+    MAINTENANCE = "maintenance"
+    """Begins planned work on `nodes`, or extends it, until `until`."""
+    MAINTENANCE_STOP = "maintenance_stop"
+    """Planned work on `nodes` is done: they are validated and given back."""
+    LIFT = "lift"
+    """Ends an `observe`: the stage of the settings holds again."""
     RELEASE = "release"
     HAND_OVER = "hand_over"
     """A person takes the incident over: its run stops, and what it did stays."""
@@ -38,7 +46,9 @@ class Verb(StrEnum):
     """Announces a drill on the host in `scope`: a responder that plans drills in shadow mode only says so. It changes nothing."""
 
 
-CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
+CLUSTER_VERBS = frozenset(
+    {Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET, Verb.OBSERVE, Verb.LIFT}
+)
 """Commands for a whole cluster: they change its `Control` and need no incident."""
 
 
@@ -77,6 +87,8 @@ class Command:
     via: _Name = "cli"
     scope: _Name = ""
     until: AwareDatetime | None = None
+    nodes: Annotated[tuple[_Name, ...], Field(max_length=2000)] = ()
+    """The nodes that planned work is on."""
     groups: Annotated[tuple[_Name, ...], Field(max_length=500)] = ()
     """What the system that proved the actor's identity says the person is in: `slack:S0123ABC`, `oidc:sre`."""
     schema: int = 1

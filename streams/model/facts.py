@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Discriminator
 
 from streams.model.entity import JobRef, Part
 from streams.model.kinds import WorkloadClass
+from streams.model.node_notice import NodeNotice
 
 WorkEnds = Literal["back", "gone", "held"]
 """How work on a node ends: it comes back by itself, it is gone for good, or a person takes the mark off."""
@@ -63,6 +64,8 @@ class NodeFact:
     maintenance: bool = False
     """Somebody says on it that they work on it; `work` says who, unless an older inventory wrote this."""
     work: NodeWork | None = None
+    notice: NodeNotice | None = None
+    """What its cloud announced on it: that it goes, and when."""
     addresses: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     """Other names of the machine: host names, cloud id, system UUID, machine id and serial number."""

@@ -8,7 +8,7 @@ from enum import StrEnum
 class SignalKind(StrEnum):
     """What a signal reports. A newer version may write others: what reads signals takes any string.
 
-    `run.*` are the outcomes of runs, which the responder reports back to the correlator.
+    `run.*` are the outcomes of runs, which the responder reports back to the correlator; so does `node.planned_work`.
     """
 
     GPU_DRIVER = "gpu.driver"
@@ -34,6 +34,7 @@ class SignalKind(StrEnum):
     NODE_MAINTENANCE = "node.maintenance"
     NODE_MEMORY = "node.memory"
     NODE_NOT_READY = "node.not_ready"
+    NODE_PLANNED_WORK = "node.planned_work"
     NODE_PCIE = "node.pcie"
     NODE_POWER = "node.power"
     NODE_STORAGE = "node.storage"
@@ -73,6 +74,7 @@ class IncidentFamily(StrEnum):
     GPU_NVLINK = "gpu_nvlink"
     GPU_FAULT = "gpu_fault"
     PREEMPTION = "preemption"
+    PLANNED_WORK = "planned_work"
     PFC_STORM = "pfc_storm"
     NODES_NOT_READY = "nodes_not_ready"
     SHARED_FAULT = "shared_fault"

@@ -57,6 +57,7 @@ WRITTEN = {
     "command": "asked",
     "ask": "back",
     "await_progress": "move",
+    "await_work": "work",
     "finish": "node",
 }
 """What is written down without a call, likewise."""

@@ -56,7 +56,7 @@ from tests.crash_matrix.history import (
 from tests.crash_matrix.killable_responder import Life
 from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.topic_recorder import Tape
-from tests.crash_matrix.worlds import World
+from tests.crash_matrix.worlds import World, planned
 from tests.deploy.manifests import NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
@@ -263,6 +263,8 @@ class _Play:
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
             case "stay" if self._waits_for_pods(run) and self._first("pods"):
                 await self.world.end_pods()
+            case "work" if self._waits_for_work(run) and self._first("done"):
+                await self._revise(facts=planned(datetime.now(UTC), over=True))
             case "move" if self._resumed(run) and self._first("progress"):
                 assert self.world.job is not None
                 await self._revise(progress=(Progress(self.world.job, datetime.now(UTC), 100),))
@@ -280,6 +282,11 @@ class _Play:
     def _waits_for_pods(run: Run) -> bool:
         rows = [record.effect for record in run.steps if record.effect is not None]
         return any(row.reason.startswith("blocked by pods on its GPUs") for row in rows)
+
+    @staticmethod
+    def _waits_for_work(run: Run) -> bool:
+        waiting = {step.id for step in run.plan.steps if step.action == "await_work"}
+        return any(record.id in waiting and record.state is StepState.RUNNING for record in run.steps)
 
     def _first(self, what: str) -> bool:
         new = what not in self.done

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from connectors.jobs.suspension import suspend_annotations_of
@@ -16,10 +16,11 @@ from connectors.kubernetes.cordon_ownership import is_marked, ownership_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.spares import RELEASED_FOR, SPARE
 from connectors.kubernetes.work_results import state_of
+from streams.model.clock import rfc3339
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact, JobFact, NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
-from streams.model.signal import Severity
+from streams.model.signal import Attribute, Severity
 from tests.connectors.kube_world import has_come_up
 from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in
 from tests.testbed import workloads
@@ -32,10 +33,15 @@ PODS_TO_DRAIN = 2
 JOB = "train"
 OCCUPIED = ("node", "mend", "boot", "stay")
 """Books that find pods on the bad node."""
-WORKED_ON = ("mend", "boot", "stay")
+WORKED_ON = ("mend", "boot", "stay", "work")
 """Books with Jobs that work on it."""
 PODS_END_AFTER = "1s"
 """How long a pod of those still uses its GPU when it is to end."""
+
+
+def planned(now: datetime, *, over: bool = False) -> dict[str, Attribute]:
+    """The facts of planned work that lasts longer than any case."""
+    return {"by": "ada", "until": rfc3339(now + timedelta(days=1)), "work_over": over, "work_over_by": "ada"}
 
 
 @dataclass
@@ -124,6 +130,7 @@ class World:
             updated_at=now,
             jobs=(self.job,) if self.job else (),
             nodes=(self.bad,) if self.bad else (),
+            facts=planned(now) if self.book == "work" else {},
         )
 
     async def end(self) -> Mapping[str, Any]:

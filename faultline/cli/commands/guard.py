@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
     from runbooks.engine.guardrails.limits import LimitUsage
     from streams.config.settings import ClosedTime, ResponderSettings
+    from streams.inventory.cluster_view import ClusterView
     from streams.model.control import Control
 
 
@@ -41,13 +42,19 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
     """Safety controls in force in this cluster, set by settings or command, and how much of each limit is used."""
+    from faultline.cli.commands.rollout import stages
     from faultline.runtime.settings import load
 
     settings = load(config)
-    control, used = asyncio.run(_read(settings))
+    control, used, view = asyncio.run(_read(settings))
     if output == "json":
         json_line(_as_json(settings, control, used))
         return
+    stage_rows = [
+        ("rollout", f"pool {row['pool']}: {row['stage']}, {row['acts_on']}", row["note"] or row["by"])
+        for row in stages(view, settings.responder, control, utc_now())
+        if settings.responder.rollout or control.rolled_back
+    ]
     rows = [
         ("mode", settings.responder.mode.value, "responder.mode"),
         *_switches(settings.responder, control, utc_now()),
@@ -55,6 +62,7 @@ def status(config: Path | None, output: str) -> None:
     rows += [
         (b.name, f"{b.used} of {b.allowed}" + (f" ({b.detail})" if b.detail else ""), b.setting) for b in used
     ]
+    rows += stage_rows
     table(("control", "value", "set by"), rows, empty="")
     if control.changes:
         click.echo()
@@ -146,7 +154,7 @@ def _send(settings: Settings, verb: Verb, options: SendOptions, **more: Any) -> 
     report_answer(sent, asyncio.run(decide(settings.kafka, sent, options.wait_s)), options)
 
 
-async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
+async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...], ClusterView]:
     from faultline.cli.read_topics import read_control, read_facts, read_runs_of
     from runbooks.engine.guardrails.limits import limit_usage
     from streams.inventory.cluster_view import ClusterView
@@ -156,7 +164,7 @@ async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
         view.put(fact)
     runs = await read_runs_of(settings.kafka, settings.cluster)
     control = await read_control(settings.kafka, settings.cluster)
-    return control, limit_usage(view, runs, settings.responder, utc_now())
+    return control, limit_usage(view, runs, settings.responder, utc_now()), view
 
 
 def _switches(policy: ResponderSettings, control: Control, now: datetime) -> list[tuple[str, str, str]]:

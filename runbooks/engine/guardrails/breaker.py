@@ -20,7 +20,9 @@ from streams.config.settings import Breaker, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
+from streams.model.kinds import IncidentFamily
 from streams.model.message import some
+from streams.model.node_notice import deadline_in
 from streams.model.run import Run
 
 SHOWN = 5
@@ -68,6 +70,8 @@ def mass_faults(
         incident = incidents.get(run.incident) if run is not None else None
         if run is None or incident is None or incident.state.is_over:
             continue
+        if incident.family == IncidentFamily.PLANNED_WORK or deadline_in(incident.facts) is not None:
+            continue  # somebody asked for it, or a cloud announced it: that many nodes are no sign of a sensor gone wrong
         # A responder that was down plans old incidents all at once, so the time they were opened counts.
         if incident.opened_at > since and (may_act(run) or not is_old(incident, view, policy.freshness_s)):
             nodes |= wanted

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask
+from runbooks.engine.guardrails.notices import still_announced
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import to_the_second
 from streams.model.incident import Certainty, Incident
@@ -23,7 +24,9 @@ ZONE_SLACK_S = 60
 def freshness(context: GuardContext) -> Ruling | None:
     """An incident or run that nothing has happened to for long (a stopped process, a full limit) needs an approval."""
     latest = max(context.incident.updated_at, context.incident.opened_at, *_activity(context.run))
-    if (context.now - latest).total_seconds() <= context.policy.freshness_s:
+    if (context.now - latest).total_seconds() <= context.policy.freshness_s or still_announced(
+        context.incident, context.view
+    ):
         return None
     return ask(
         FRESHNESS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold, refuse
 from runbooks.engine.guardrails.cordoned_nodes import confirmed_at, cordons, uncordoned_since
+from runbooks.engine.guardrails.notices import is_marked_by_notice
 from streams.model.incident import NO_NODE
 
 
@@ -59,6 +60,8 @@ def foreign_cordon(context: GuardContext) -> Ruling | None:
     """A node that a person has cordoned, or put into maintenance, already has somebody's attention."""
     node = context.node
     if node is None or node.owner_incident is not None:
+        return None
+    if is_marked_by_notice(context, node):
         return None
     if node.maintenance:
         return ask("maintenance", f"{node.name} is in maintenance", "clears when approved")

@@ -17,9 +17,12 @@ from runbooks.engine.guardrails.evidence import (
     retry_budget,
 )
 from runbooks.engine.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
+from runbooks.engine.guardrails.notices import not_yet
 from runbooks.engine.guardrails.operator_overrides import foreign_cordon, known_node, opted_out, reopened
+from runbooks.engine.guardrails.planned_work import work_is_over
 from runbooks.engine.guardrails.prerequisites import confirmed_before
 from runbooks.engine.guardrails.protected import job_floor, pool_floor, protected_node
+from runbooks.engine.guardrails.rollout import rollout
 from runbooks.engine.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode, snoozed
 
 STAGES: tuple[Stage, ...] = (
@@ -27,7 +30,10 @@ STAGES: tuple[Stage, ...] = (
     breaker,
     closed_time,
     frozen,
+    rollout,
     snoozed,
+    not_yet,
+    work_is_over,
     mode,
     freshness,
     old_evidence,
@@ -64,7 +70,7 @@ ON_ADMISSION: frozenset[Stage] = frozenset(
 )
 """Applied once, before the first destructive step of a run, for the whole run: an admitted run may finish."""
 
-SWITCHES: tuple[Stage, ...] = (kill_switch, breaker, frozen)
+SWITCHES: tuple[Stage, ...] = (kill_switch, breaker, frozen, rollout)
 """What a command or a trip can turn on at any moment, also while the call of a step is in flight."""
 
 _GRAVITY = (RulingKind.ASK, RulingKind.HOLD, RulingKind.REFUSE)

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from typing import TypeVar
 
 from runbooks.engine.guardrails.cordoned_nodes import (
@@ -18,6 +19,7 @@ from runbooks.engine.guardrails.cordoned_nodes import (
     admitted_at,
     confirmed_at,
     cordons,
+    is_confirmed,
     is_held,
     is_shadow,
     job_targets,
@@ -25,9 +27,14 @@ from runbooks.engine.guardrails.cordoned_nodes import (
     uncordoned_since,
 )
 from streams.inventory.cluster_view import ClusterView
-from streams.model.run import Run, RunOutcome, StepState
+from streams.model.run import PlannedStep, Run, RunOutcome, StepRecord, StepState
 
 _FOREVER = datetime.max.replace(tzinfo=UTC)
+
+MOVES_KEPT, MOVES_SHARE = 64, 0.9
+"""How many of the latest moves tell how long one takes, and which share of them has to be done by then."""
+_LAST_OF_MOVE = frozenset({"drain_node", "resume_job", "verify_job"})
+"""Actions after which a job is off its node, and runs elsewhere."""
 
 T = TypeVar("T")
 _Row = tuple[datetime, str]
@@ -53,6 +60,8 @@ class _Contribution:
     wants: frozenset[str]
     """Names of the nodes it acts on, admitted or not."""
     jobs: frozenset[str]
+    moved: tuple[datetime, float] | None = None
+    """When it had moved the jobs of its node, and how long that took (s)."""
 
 
 class _Cordoned:
@@ -102,6 +111,7 @@ class RunCounts:
         self._wanting: dict[bool, list[_Row]] = _both(list)
         self._wanted: dict[bool, Counter[str]] = _both(Counter)
         self._cordoned: dict[bool, _Cordoned] = {}
+        self._moved: dict[str, tuple[datetime, float]] = {}
         for run in runs:
             self.put(run)
 
@@ -140,6 +150,8 @@ class RunCounts:
         self._reserved[part.shadow] += part.reserved
         if part.failed_at is not None:
             insort(self._failed, (part.failed_at, run_id))
+        if part.moved is not None:
+            self._moved[run_id] = part.moved
         if part.wants:
             insort(self._wanting[part.shadow], (part.created_at, run_id))
             self._wanted[part.shadow].update(part.wants)
@@ -149,6 +161,7 @@ class RunCounts:
         part = self._parts.pop(run_id, None)
         if part is None:
             return
+        self._moved.pop(run_id, None)
         for key in part.targets:
             del self._by_target[part.shadow][key][run_id]
         if run_id in self._cordoning[part.shadow]:
@@ -210,6 +223,11 @@ class RunCounts:
             self._reserved[shadow],
             started[first][0] if first < len(started) else None,
         )
+
+    def usual_move(self) -> tuple[float | None, int]:
+        """How long nearly all of the latest moves of a node's jobs took, in seconds, and how many those are; None for none."""
+        took = sorted(seconds for _, seconds in sorted(self._moved.values())[-MOVES_KEPT:])
+        return (took[ceil(MOVES_SHARE * len(took)) - 1] if took else None), len(took)
 
     def failures(self, since: datetime) -> list[str]:
         """Ids of runs that acted and failed after `since`, oldest first."""
@@ -284,7 +302,29 @@ def _contribution(run: Run) -> _Contribution:
         failed_at=failed_at.astimezone(UTC) if failed_at is not None else None,
         wants=frozenset(node_targets(run)),
         jobs=frozenset(job_targets(run)),
+        moved=None if shadow else _moved(run),
     )
+
+
+def _moved(run: Run) -> tuple[datetime, float] | None:
+    """When a run had moved the jobs of its node, and how long that took from its cordon on; None where it has not."""
+    records = [(planned, run.step(planned.id)) for planned in run.plan.steps]
+    began = [r.effect.intended_at for p, r in records if p.action == "cordon_node" and r.effect is not None]
+    ended = [
+        r.finished_at
+        for p, r in records
+        if p.action in _LAST_OF_MOVE and r.state is StepState.DONE and r.finished_at is not None
+    ]
+    failed = any(p.action in _LAST_OF_MOVE and r.state is StepState.FAILED for p, r in records)
+    if not began or not ended or failed or not _suspended_one(records):
+        return None
+    took_s = (max(ended) - min(began)).total_seconds()
+    return (max(ended).astimezone(UTC), took_s) if took_s > 0 else None
+
+
+def _suspended_one(records: Iterable[tuple[PlannedStep, StepRecord]]) -> bool:
+    """Whether a job was suspended for it: a node without one is emptied in no time, which says nothing of jobs."""
+    return any(p.action == "suspend_job" and is_confirmed(r) for p, r in records)
 
 
 def acted_on(run: Run) -> frozenset[str]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from runbooks.engine.approvals import approved, demands, shown, wanted
 from runbooks.engine.run.job_already_moved import completed, died, owner_text
+from runbooks.engine.run.planned_work import watch_work
 from runbooks.engine.run.rollback import fail, resume_of
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.clock import to_the_second
@@ -42,9 +43,20 @@ def start_internal(transition: RunTransition, planned: PlannedStep, context: Run
                 deadline_at=transition.in_seconds(planned.deadline_s),
             )
             watch(transition, planned, context)
+        case "await_work":
+            transition.set(planned.id, state=StepState.RUNNING, started_at=transition.now)
+            watch(transition, planned, context)
 
 
 def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
+    """Look at a step that waits for something to happen outside."""
+    if planned.action == "await_work":
+        watch_work(transition, planned, context)
+    else:
+        _watch_progress(transition, planned, context)
+
+
+def _watch_progress(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """`await_progress`: done at the first progress after the resume, or after `settle_s` for a job that never reported any."""
     record, target = transition.records[planned.id], planned.target
     resume = resume_of(transition, planned)

@@ -21,6 +21,7 @@ from runbooks.engine.approvals import about, demands, shown, wanted
 from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, only_tells
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
+from runbooks.engine.guardrails.notices import too_late
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.job_already_moved import healing_until, moved_already
 from runbooks.engine.run.plan import context_of
@@ -46,6 +47,7 @@ from runbooks.engine.run.waves import held_by_wave
 from runbooks.language.schema import INTERNAL, TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident
+from streams.model.node_notice import deadline_in, remaining
 from streams.model.run import (
     EffectRecord,
     EffectState,
@@ -112,6 +114,8 @@ def begin(
     transition = RunTransition(run, now)
     mode = "in shadow mode, no changes are made" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
     text = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
+    if (due := deadline_in(incident.facts)) is not None:
+        text += f"; {incident.root.node or 'the node'} goes {remaining(due, now)}"
     transition.note("run.planned", text)
     if plan.left_out:
         transition.note("run.left_out", f"left for manual handling: {'; '.join(plan.left_out)}")
@@ -261,6 +265,8 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         _leave_to_heal(transition, planned, *healing)
     elif moved := moved_already(transition, planned, context):
         transition.finish(planned.id, StepState.SKIPPED, moved)
+    elif late := too_late(planned, context.incident, context.policy.notices, transition.now):
+        transition.finish(planned.id, StepState.SKIPPED, late)
     elif planned.action in INTERNAL:
         start_internal(transition, planned, context)
     elif planned.action not in context.actions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runbooks.engine.guardrails import GuardContext, RulingKind, judge
+from runbooks.engine.guardrails.notices import too_late
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import TICKETS
@@ -18,6 +19,8 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
             verdict, reason = "", "no ticket system configured"
         elif moved := moved_already(transition, planned, context):
             verdict, reason = "", moved
+        elif late := too_late(planned, context.incident, context.policy.notices, transition.now):
+            verdict, reason = "", late
         else:
             verdict, reason = _verdict(transition, planned, context)
         state = StepState.WOULD if verdict else StepState.SKIPPED

@@ -13,6 +13,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.notices import is_said_by_object, notice_facts
+from streams.correlate.node_rules.planned_work import work_facts, work_words
 from streams.correlate.policy.families import families, level, storage_system
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
@@ -21,6 +23,7 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.node_notice import NODE_ENDS, announced
 from streams.model.signal import Attribute
 
 _SIGNS_SHOWN = 4
@@ -143,15 +146,25 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
         facts["gpus_failed"] = len(gpus)
     if systems := sorted({name for s in mine if (name := _system(s, family)) is not None}):
         facts["storage"] = tuple(systems)
+    certainty = max((table.certainty(s) for s in mine), key=level, default=Certainty.WEAK)
+    why = f"{root}: {shown}"
+    if family == IncidentFamily.PREEMPTION and (due := notice_facts(mine)):
+        facts |= due
+        why += f"; it {'goes' if due[NODE_ENDS] == 'gone' else 'is taken down'} {announced(due)}"
+        # A line can be quoted by anybody; what stands on the Node object was written by who takes it.
+        certainty = Certainty.DECISIVE if is_said_by_object(mine) else certainty
+    if family == IncidentFamily.PLANNED_WORK:
+        facts |= work_facts(mine)
+        why = f"{root}: {work_words(facts)}"
     return Hypothesis(
         place=Place(PlaceKind.NODE, node.node or ""),
         root=root,
         family=family,
         **session.times(),
-        certainty=max((table.certainty(s) for s in mine), key=level, default=Certainty.WEAK),
+        certainty=certainty,
         ready_at=min(ready[s.id] for s in mine),
         rule="signs of the place",
-        why=f"{root}: {shown}",
+        why=why,
         causes=mine,
         facts=facts,
         stops=table[family].stops,

@@ -23,6 +23,7 @@ from streams.model.incident import (
     Proof,
 )
 from streams.model.kinds import SignalKind
+from streams.model.node_notice import deadline_in
 from streams.model.signal import Attribute
 
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
@@ -159,6 +160,7 @@ def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
             "source": h.root.node or str(h.root),
             "signs": families().signs(sorted(h.causes, key=order), _MAX_SIGNS),
             "why": h.why,
+            "when": f" at {due:%H:%M} UTC" if (due := deadline_in(h.facts)) is not None else "",
         }
     )
 

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LINK_FLAPS
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.notices import expires_at, has_deadline
+from streams.correlate.node_rules.planned_work import is_planned_work, planned_at
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -15,6 +17,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import Expectation, work_at, work_policy
 from streams.correlate.state.place import PlaceKind, SharedGroup
+from streams.correlate.state.rows import NodeRow
 from streams.correlate.state.store import State
 from streams.model.entity import Part
 from streams.model.incident import Certainty, IncidentState
@@ -52,15 +55,18 @@ class IncidentStates:
             return IncidentState.RESOLVED, runs.closed_at, ""
         # A run at work goes on to its end: what it has done so far may be why the fault cleared.
         cleared = h.cleared_at is not None and h.cleared_at + self._linger(h) <= now
-        if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+        # But a notice that was taken back takes with it what was begun because of it.
+        if cleared and (
+            has_deadline(h) or runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING)
+        ):
             return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
         if runs.state is not None:
             return runs.state, None, ""
         if (held := self._held_back(h, hit, now)) is not None:
             return IncidentState.SUPPRESSED, None, held
-        stale = self._stale(h)
-        if stale is not None and h.last_at + stale <= now:
-            return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
+        stale_at = self._stale_at(h)
+        if stale_at is not None and stale_at <= now:
+            return IncidentState.RESOLVED, stale_at, "Nothing more was heard of it"
         return IncidentState.OPEN, None, ""
 
     def _unclear(self, h: Hypothesis) -> str:
@@ -86,8 +92,13 @@ class IncidentStates:
         if h.place.kind is PlaceKind.SHARED and h.family in policy().maintenance.shared:
             return None if hit else self._worked_on(h)
         row = self._state.nodes.get(h.root.node or "")
-        mark = row.fact.worked_on if row is not None and row.fact is not None else None
         ours = h.family in policy().maintenance.expected
+        if (ours or not hit) and (planned := self._planned(h, row)) is not None:
+            return planned
+        mark = row.fact.worked_on if row is not None and row.fact is not None else None
+        if has_deadline(h) and (mark is None or mark.ends != "held"):
+            # The mark is the notice itself, and until it is due there is work to save. A person's mark is no notice.
+            return None
         if mark is not None and mark.ends == "held" and (ours or not hit):
             # Whenever it began: a person has taken the node in hand.
             return Expectation(f"{mark.by} works on it", None)
@@ -102,6 +113,19 @@ class IncidentStates:
         if not ours and (hit or (h.certainty is Certainty.DECISIVE and mark is None)):
             return None
         return Expectation(work.says, None)
+
+    def _planned(self, h: Hypothesis, row: NodeRow | None) -> Expectation | None:
+        """Why a fault is left to whoever works on the node by a request of our own."""
+        if row is None or not any(key.startswith(SignalKind.NODE_PLANNED_WORK) for key in row.seen):
+            return None
+        known = (
+            document.incident
+            for document in self._state.documents.values()
+            if document.incident.family == IncidentFamily.PLANNED_WORK
+            and document.incident.root.node == h.root.node
+        )
+        closed = self._incarnations.closed(incident.id for incident in known)
+        return planned_at(row, closed.values())
 
     def _worked_on(self, h: Hypothesis) -> Expectation | None:
         """Why a fault of what several nodes share is left alone: nearly all of them had been taken in hand before it began."""
@@ -120,6 +144,8 @@ class IncidentStates:
 
     def _held_back(self, h: Hypothesis, hit: bool, now: datetime) -> str | None:
         """Why nothing is to be done about a fault of a node: somebody works on it, or another incident has closed it."""
+        if is_planned_work(h):
+            return None
         expected = self._expected(h, hit)
         if expected is not None and expected.holds(now):
             whom = "the node" if h.root.node is not None else "its nodes"
@@ -138,14 +164,21 @@ class IncidentStates:
         ends = [h.cleared_at + self._linger(h)] if h.cleared_at else []
         ends += [h.sure_at] if h.sure_at is not None else []
         ends += [h.expected.until] if h.expected is not None and h.expected.until is not None else []
-        if (stale := self._stale(h)) is not None:
-            ends.append(h.last_at + stale)
+        if (stale_at := self._stale_at(h)) is not None:
+            ends.append(stale_at)
         return ends
 
     def _linger(self, h: Hypothesis) -> timedelta:
         """How long it stays open after its end. What flaps stays open while it may go on: each return would be news and a run."""
         # A link that flaps is over only when it has been quiet for as long (`links.verdict`).
         return self._config.flap_quiet if h.flaps and h.rule != LINK_FLAPS else self._config.linger
+
+    def _stale_at(self, h: Hypothesis) -> datetime | None:
+        """When it ends by itself. Work that is announced for next week is heard of once, and is no less true for that."""
+        stale, announced_until = self._stale(h), expires_at(h)
+        if stale is None:
+            return announced_until
+        return max(h.last_at + stale, announced_until) if announced_until is not None else h.last_at + stale
 
     def _stale(self, h: Hypothesis) -> timedelta | None:
         """How long after its last sign an incident ends by itself."""

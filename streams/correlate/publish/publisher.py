@@ -13,6 +13,7 @@ from typing import TypeVar
 from streams.correlate.changes import Changes, timeline_entry
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import placed_at
+from streams.correlate.node_rules.notices import is_pending
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
 from streams.correlate.publish.incident_document import (
@@ -141,7 +142,7 @@ class Publisher:
         known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
         if any(not state.is_over and state is not IncidentState.SUPPRESSED for state in known):
             return False
-        return self._states.is_untold(h, bool(claims or self._jobs_hit(h)), now)
+        return self._states.is_untold(h, bool(claims or self._jobs_hit(h, now)), now)
 
     def _told_first(self, changes: Changes, now: datetime) -> Changes:
         """The changes with each root opened when the first incident that it explains was: from then on it was told of."""
@@ -279,7 +280,7 @@ class Publisher:
         return changes
 
     def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
-        jobs = self._jobs_hit(h)
+        jobs = self._jobs_hit(h, now)
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
@@ -296,11 +297,15 @@ class Publisher:
             placements, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
         )
 
-    def _jobs_hit(self, h: Hypothesis) -> dict[str, JobRef]:
-        """The jobs that run on its nodes when it begins and when it is seen last, and those it names, by key."""
+    def _jobs_hit(self, h: Hypothesis, now: datetime) -> dict[str, JobRef]:
+        """The jobs that run on its nodes when it begins and when it is seen last, and those it names, by key.
+
+        What is announced hits whatever runs there until then, also what comes after the notice.
+        """
         jobs = {job.key: job for job in h.jobs}
+        moments = {h.fault_at, h.last_at, *([now] if is_pending(h, now) else [])}
         for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
-            for at in sorted({h.fault_at, h.last_at}):
+            for at in sorted(moments):
                 jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         return jobs
 

@@ -17,6 +17,7 @@ from streams.correlate.state.allocations import (
     with_speaker,
     with_statement,
 )
+from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import (
@@ -116,6 +117,8 @@ class FactRows:
         topology.pod_jobs.enter_unplaced(name)
         for placement in topology.placements.of_pod(name) if jobs else ():
             self._ran(placement)
+        for node in nodes:
+            self._see_notice(node)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
         return Touched(
             nodes=busy | speakers | {n for n in nodes if topology.is_cabled(n)},
@@ -123,6 +126,14 @@ class FactRows:
             mentioned=set(jobs),
             placed=jobs,
         )
+
+    def _see_notice(self, node: str) -> None:
+        """Keep again what a node's object announces: as long as no job ran there it was told to nobody, and may be forgotten."""
+        row = self._state.nodes.get(node)
+        if row is None or row.fact is None or row.fact.notice is None:
+            return
+        for group, notice in notices_of(row.fact, row.seen):
+            self._state.nodes.see(node, group, notice)
 
     def _node(self, fact: NodeFact) -> Touched:
         self._topology.unlisted.names["node"].discard(fact.name)
@@ -153,6 +164,12 @@ class FactRows:
             or fact.ready_since
         ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{sighting.firing}", sighting)
+        known = self._state.nodes.get(fact.name, row)
+        latest = row.fact if row.fact is not None else fact
+        told = [*notices_of(fact, known.seen)]
+        told += notices_of(latest, known.seen) if latest is not fact else []
+        for group, notice in told:
+            changed |= self._state.nodes.see(fact.name, group, notice)
         return Touched(nodes={fact.name, *speakers}, ports=ports, switches=leafs) if changed else Touched()
 
     def _devices_named(self) -> set[str]:

@@ -23,6 +23,7 @@ from streams.ingest.records import JsonObject, Opened, RecordContext
 _NOTED = "Adding new event to the event store"
 _ORACLE = "com.oraclecloud.computeapi."
 _MAX_EVENTS = 100
+_MAX_RESOURCES = 2000
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
@@ -31,7 +32,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     if document is not None:
         for event in document["Events"][:_MAX_EVENTS]:
             if isinstance(event, dict):
-                _add(_line_of(event), record, context, into)
+                for resource in _resources(event):
+                    _add(_line_of(event, resource), record, context, into)
         return True
     if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
         _add_json(f"{kind}: ", record.get("detail"), record, context, into)
@@ -60,13 +62,17 @@ def _scheduled(record: JsonObject) -> dict[str, Any] | None:
     return None
 
 
-def _line_of(event: JsonObject) -> str:
+def _resources(event: JsonObject) -> list[str]:
+    """The machines of an event, each of which gets a line of its own: one for all, where it names none."""
     resources = event.get("Resources")
-    named = ",".join(map(str, resources)) if isinstance(resources, list) else ""
+    return list(map(str, resources[:_MAX_RESOURCES])) if isinstance(resources, list) and resources else [""]
+
+
+def _line_of(event: JsonObject, resource: str) -> str:
     due = str(event.get("NotBefore") or "").replace('"', "")
     return (
         f"EventType={event.get('EventType')} EventStatus={event.get('EventStatus')} "
-        f'NotBefore="{due}" Resources=[{named}]'
+        f'NotBefore="{due}" Resources=[{resource}]'
     )
 
 

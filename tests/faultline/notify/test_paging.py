@@ -45,6 +45,7 @@ TABLE: dict[str, tuple[float | None, float | None, float | None, float | None, f
     "nic_link": (None, None, 1, 5, None),
     "hang": (30, None, 5, 15, None),
     "preemption": (None, None, None, None, None),
+    "planned_work": (None, None, None, None, None),
     "platform_fault": (None, None, None, None, None),
     "application": (None, None, None, None, None),
     "straggler": (None, None, None, None, None),

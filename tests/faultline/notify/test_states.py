@@ -9,6 +9,7 @@ import pytest
 
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import RunOutcome
+from streams.model.signal import Severity
 from streams.model.thread import Thread
 from tests.faultline.notify.stories import NOW, Story, act, asking, ended, incident, node
 
@@ -205,3 +206,13 @@ def test_a_silenced_incident_is_not_mailed() -> None:
     one, story = incident(), Story("email")
     story.take(one, act(one, "person.silence"))
     assert story.start(LATER) == []
+
+
+def test_a_node_under_planned_work_is_silenced_whatever_severity_the_sink_wants() -> None:
+    story = Story("alertmanager")
+    one = replace(incident(), family="planned_work", severity=Severity.INFO)
+    story.take(one, node("gpu-17", one.id))
+    assert story.slot(document(story, one)).params["state"] == "silenced"
+    other = replace(incident(), id="inc-other", family="preemption", severity=Severity.INFO)
+    story.take(other, node("gpu-18", other.id))
+    assert story.planner.look(other.id, NOW).keys == ()

@@ -39,6 +39,9 @@ WAYS = {
     "host-kernel": [*MOVE, *REBOOT],
     "host-storage": MOVE,
     "maintenance-notice": MOVE,
+    "leaving-node": MOVE,
+    "planned-work": [*MOVE, "validate_node", "uncordon_node"],
+    "planned-work-asked": [*MOVE, "validate_node", "uncordon_node"],
     "nic-down": MOVE,
     "pfc-storm-host": MOVE,
 }
@@ -47,7 +50,8 @@ WAYS = {
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.runbook)
 acting = pytest.mark.parametrize("sample", [s for s in SAMPLES if s.runbook in WAYS], ids=lambda s: s.runbook)
 repairing = pytest.mark.parametrize(
-    "sample", [s for s in SAMPLES if len(WAYS.get(s.runbook, ())) > len(RESET) and WAYS[s.runbook] != MOVE],
+    "sample",
+    [s for s in SAMPLES if len(way := WAYS.get(s.runbook, ())) > len(RESET) and {RESET[0], REBOOT[0]} & {*way}],
     ids=lambda s: s.runbook,
 )  # fmt: skip
 

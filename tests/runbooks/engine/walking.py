@@ -16,11 +16,14 @@ from runbooks.language.schema import NODE_WORK, TICKETS, Runbook
 from streams.model.conversation import Command, Verb
 from streams.model.facts import Fact
 from streams.model.incident import Incident, Progress
+from streams.model.kinds import IncidentFamily
 from streams.model.run import Run, StepState
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, cluster, radius
 
 UNLIMITED = ACTIONS | NODE_WORK | TICKETS
 REPAIRS = frozenset({"reset_gpu", "reboot_node"})
+WORKED_ON = "await_work"
+"""Instead of a repair of ours: people worked on the node."""
 ELSEWHERE = "node-12"
 TURNS = 400
 
@@ -66,7 +69,9 @@ class World:
                 assert not self.suspended, f"{action} of {name} while {self.suspended} wait for it"
                 self.sound[name] = action
             case "validate_node":
-                assert self.sound.get(name) in REPAIRS, f"{name} is validated before it was repaired"
+                assert self.sound.get(name) in {*REPAIRS, WORKED_ON}, (
+                    f"{name} is validated before it was repaired"
+                )
                 self.sound[name] = action
             case "uncordon_node":
                 assert self.sound.get(name) == "validate_node", f"{name} is given back without a validation"
@@ -93,6 +98,8 @@ class Walk:
         says: Verb = Verb.APPROVE,
     ) -> None:
         self.world = World()
+        if incident.family == IncidentFamily.PLANNED_WORK and incident.root.node is not None:
+            self.world.sound[incident.root.node] = WORKED_ON
         self.told: list[str] = []
         self._incident, self._script, self._says = incident, script, says
         self._now = NOW

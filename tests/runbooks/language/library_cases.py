@@ -52,6 +52,9 @@ def signs(*kinds: str, **more: Any) -> dict[str, Any]:
 
 
 LIKELY = Certainty.LIKELY
+LEAVES = {**signs("node.maintenance.termination"), "deadline": "2026-03-01T12:29:00Z", "node_ends": "gone"}
+WORK = {"by": "ada", "until": "2026-03-01T12:10:00Z", "work_reason": "new firmware"}
+
 SAMPLES = (
     Sample("gpu-off-bus", "gpu_off_bus", facts=xid(79, "restart_bm")),
     Sample("gpu-memory", "gpu_memory", facts=xid(95, "reset_gpu", 63)),
@@ -89,6 +92,9 @@ SAMPLES = (
     Sample("host-storage", "host_fault", ON_NODE, signs("node.storage.read_only"), LIKELY),
     Sample("host-fault", "host_fault", ON_NODE, signs("node.pcie.aer"), LIKELY),
     Sample("maintenance-notice", "preemption", ON_NODE, signs("node.maintenance.scheduled_event"), LIKELY),
+    Sample("leaving-node", "preemption", ON_NODE, LEAVES),
+    Sample("planned-work", "planned_work", ON_NODE, {**WORK, "approved": True}),
+    Sample("planned-work-asked", "planned_work", ON_NODE, {**WORK, "approved": False}),
     Sample("preemption", "preemption", ON_NODE, signs("node.maintenance.termination"), LIKELY),
     Sample("nic-down", "nic_link", NIC, {"hard": True, "link": "link down", "maintenance": False}),
     Sample("nic-cable", "nic_link", NIC, {"hard": False, "link": "link flaps", "maintenance": False}, LIKELY),

@@ -480,7 +480,7 @@ def test_a_lost_gpu_without_an_address_is_the_one_that_its_xid_names() -> None:
 def test_every_family_and_row_of_the_table_can_be_told() -> None:
     table = families()
     for name, row in table.families.items():
-        assert row.title.format_map(dict.fromkeys(("node", "source", "job", "root"), "x")), name
+        assert row.title.format_map(dict.fromkeys(("node", "source", "job", "root", "when"), "x")), name
     assert all(rule.says for rule in table.signals)
 
 
