@@ -77,7 +77,7 @@ def read_template(action: str, file: Path) -> Template:
         raise ConfigError(f"{where}: longer than {MAX_BYTES} bytes")
     if not isinstance(content, dict):
         raise ConfigError(f"{where}: the top level must be a mapping of keys")
-    if faults := list(_faults(content)):
+    if faults := list(faults_of(content)):
         raise ConfigError("\n".join(f"{where}: {fault}" for fault in faults))
     return Template(action, content)
 
@@ -87,12 +87,14 @@ def job_name(effect: Effect) -> str:
     return f"faultline-{effect.action.replace('_', '-')}-{digest(effect.key, size=10)}"
 
 
-def bound(template: Template, effect: Effect, namespace: str, boot_id: str) -> Object:
-    """The Job to create for one effect on its node."""
+def bound(
+    template: Template, effect: Effect, namespace: str, boot_id: str, name: str | None = None
+) -> Object:
+    """The Job to create for one effect on its node; `name` where the effect has several."""
     job = copy.deepcopy(template.job)
     spec, pod = job["spec"], job["spec"]["template"]
     job["metadata"] = _marked(job.get("metadata"), effect, boot_id) | {
-        "name": job_name(effect),
+        "name": name or job_name(effect),
         "namespace": namespace,
     }
     pod["metadata"] = _marked(pod.get("metadata"), effect, boot_id)
@@ -176,7 +178,8 @@ _RULES: tuple[_Rule, ...] = (
 )  # fmt: skip
 
 
-def _faults(job: Object) -> Iterator[str]:
+def faults_of(job: Object) -> Iterator[str]:
+    """What is wrong with a Job template: fields that are missing, or that are Faultline's to set."""
     for path, is_right, message in _RULES:
         if not is_right(_at(job, path)):
             yield f"{'.'.join(path)}: {message}"

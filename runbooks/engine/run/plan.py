@@ -13,13 +13,13 @@ from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
     AFTER_CORDON,
-    DESTRUCTIVE,
     NODE_WORK,
     SEVERAL,
     Runbook,
     Step,
     computed,
     given,
+    is_destructive,
     unlike,
 )
 from runbooks.language.values import Asks, Computed, Params
@@ -40,6 +40,9 @@ from streams.model.run import (
     Target,
     stricter,
 )
+
+_SETTINGS = {"apply_template": "object_templates"}
+"""The setting of an action where it has another name."""
 
 V = TypeVar("V", bound=Plain)
 
@@ -122,7 +125,9 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
 
 def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
     if step.action in NODE_WORK - actions:
-        return f"no connector for {step.action} (node_work.{step.action} is not set)"
+        return (
+            f"no connector for {step.action} (node_work.{_SETTINGS.get(step.action, step.action)} is not set)"
+        )
     return next((f"it needs {need}" for need in step.needs if need in left_out), "")
 
 
@@ -174,9 +179,9 @@ def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: 
         action=step.action,
         target=target,
         params=_settled_params(step.params),
-        destructive=step.action in DESTRUCTIVE,
+        destructive=is_destructive(step.action, step.params),
         needs=tuple(sorted(needs)),
-        approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
+        approval=bool(step.approval) or (asks and is_destructive(step.action, step.params)),
         deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
         describe=step.describe,
@@ -229,7 +234,7 @@ def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
     for planned in steps:  # what is needed stands before what needs it
         if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
             after.add(planned.id)
-        elif planned.action in AFTER_CORDON:
+        elif planned.action in AFTER_CORDON and planned.destructive and planned.params.get("as") != "close":
             return planned
     return None
 
