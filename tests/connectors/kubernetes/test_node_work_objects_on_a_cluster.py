@@ -126,7 +126,10 @@ async def closed(world: KubeWorld, template: ObjectTemplate, **metadata: Any) ->
     if metadata:
         await world.patch_node(target.name, {"metadata": metadata})
     await NodeConnector(world.cluster).apply(world.effect("cordon_node", target), LEASE)
-    effect = world.effect("apply_template", target, template=template.template, **{"as": template.class_})
+    key = f"{world.namespace}-1"
+    effect = world.effect(
+        "apply_template", target, key=key, template=template.template, **{"as": template.class_}
+    )
     return replace(effect, context={"gpu_uuid": "GPU-00000000-0000-0000-0000-000000000000"})
 
 
@@ -238,7 +241,8 @@ async def test_nothing_is_asked_for_on_a_node_in_service_or_with_pods_on_its_gpu
     await serve(world, template)
     target = Target("Node", await world.add_node(kubelet=True))
     await new_boot(world, target.name, "boot-1")
-    effect = world.effect("apply_template", target, template=template.template, **{"as": "reboot"})
+    key = f"{world.namespace}-1"
+    effect = world.effect("apply_template", target, key=key, template=template.template, **{"as": "reboot"})
     assert isinstance(await objects(world).apply(effect, LEASE), Refused)
     await NodeConnector(world.cluster).apply(world.effect("cordon_node", target), LEASE)
     pod = await world.add_pod(target.name)

@@ -171,3 +171,10 @@ def test_somebody_elses_work_is_waited_for_and_named_when_it_does_not_end() -> N
     late = waits_for_others(work, again, NOW + timedelta(seconds=600), 600)
     assert isinstance(late, Refused)
     assert "NVSentinel works on gpu-07" in late.reason
+
+
+def test_the_shipped_diagnostics_are_a_session() -> None:
+    shipped = Path(__file__).parents[3] / "k8s" / "features" / "diagnostics"
+    assert [one.name for one in read_diagnostics(shipped / "session")] == ["dcgm", "nccl-loopback"]
+    generated = yaml.safe_load((shipped / "kustomization.yaml").read_text())["configMapGenerator"][0]["files"]
+    assert sorted(shipped / name for name in generated) == sorted((shipped / "session").glob("*.yaml"))
