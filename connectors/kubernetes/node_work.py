@@ -238,12 +238,17 @@ def may_work(
         return None
     if effect.action == "reboot_node" and not boot_of(node):
         return Refused(f"{name} reports no bootID: a reboot could not be verified")
-    using = [name_of(pod) for pod in pods if _uses_gpus(pod)]
+    using = using_gpus(pods)
     if using:
         return Blocked(
             "pods on its GPUs", f"{some(sorted(using), NAMED)} still use GPUs of {name}", PODS_PAUSE_S
         )
     return None
+
+
+def using_gpus(pods: Sequence[Object]) -> list[str]:
+    """Names of the pods that use GPUs."""
+    return [name_of(pod) for pod in pods if _uses_gpus(pod)]
 
 
 def _uses_gpus(pod: Object) -> bool:

@@ -79,7 +79,7 @@ def standing(
         if job is None:
             return Standing(tuple(ended), following=diagnostic)
         if state_of(job) == "running":
-            return Standing(tuple(ended), diagnostic, job, over=_stalled(diagnostic, job, now))
+            return Standing(tuple(ended), diagnostic, job, over=stalled(diagnostic, job, now))
         found = Ended(diagnostic, job, reading_of(diagnostic, job, pods.get(diagnostic.name, ())))
         ended.append(found)
         if not found.reading.passed:
@@ -89,7 +89,7 @@ def standing(
 
 def reading_of(diagnostic: Diagnostic, job: Object, pods: Sequence[Object]) -> Reading:
     """What the ended Job of a diagnostic has found."""
-    message, code = _last_words(pods)
+    message, code = last_words(pods)
     if state_of(job) == "failed":
         if code in (0, None):  # no exit of its own: past its deadline, evicted, or its pod is gone
             return Reading(faults=(failure(job, pods),))
@@ -133,7 +133,7 @@ def _ended(
     )
 
 
-def _stalled(diagnostic: Diagnostic, job: Object, now: datetime) -> str:
+def stalled(diagnostic: Diagnostic, job: Object, now: datetime) -> str:
     """Why a running diagnostic counts as stalled; empty while it does not. Its own deadline counts from when a pod began."""
     made = job["metadata"].get("creationTimestamp")
     if made is None or now < parse_rfc3339(str(made)) + timedelta(seconds=diagnostic.stall_s):
@@ -141,7 +141,7 @@ def _stalled(diagnostic: Diagnostic, job: Object, now: datetime) -> str:
     return f"{diagnostic.name} stalled: it has not ended within {diagnostic.stall_s:.0f} s; its Job is left as it is"
 
 
-def _last_words(pods: Sequence[Object]) -> tuple[str, int | None]:
+def last_words(pods: Sequence[Object]) -> tuple[str, int | None]:
     """The termination message and exit code that count: of a container that failed, else of the first."""
     ends = [end for pod in pods for end in _terminated(pod)]
     if not ends:

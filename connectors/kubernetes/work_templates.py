@@ -38,8 +38,12 @@ KEPT_S = 7 * 86400
 """How long a finished Job is kept where its template does not say. Its name prevents a second execution."""
 KEPT_AT_LEAST_S = 86400
 
+PREFLIGHT = "faultline.dev/preflight"
+"""Taint of a node that has to pass a session before anything is scheduled there."""
+
 TOLERATED = (
     INCIDENT,
+    PREFLIGHT,
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -117,6 +121,36 @@ def bound(
         container["env"] = [*variables, *(container.get("env") or [])]
         # The end of its log is then in the pod's status, so that no permission to read logs is needed.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    return job
+
+
+def bound_to_pair(
+    template: Template, effect: Effect, namespace: str, name: str, pair: tuple[str, str]
+) -> Object:
+    """The Job of two pods for a pair of nodes, one on each. `FAULTLINE_PAIR` names both.
+
+    `JOB_COMPLETION_INDEX` tells the pods apart.
+    """
+    job = bound(template, effect, namespace, "", name)
+    job["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+    job["metadata"]["annotations"][WORK_NODE] = ",".join(pair)
+    inside = job["spec"]["template"]["spec"]
+    either = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in pair
+    ]
+    inside["affinity"]["nodeAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": either}
+    }
+    apart = {
+        "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": name}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    inside["affinity"]["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    for container in (*inside["containers"], *(inside.get("initContainers") or [])):
+        container["env"] = [
+            {"name": "FAULTLINE_PAIR", "value": ",".join(map(_inert, pair))},
+            *container["env"],
+        ]
     return job
 
 

@@ -58,6 +58,7 @@ def _inventory(settings: Settings) -> Iterator[str]:
 
 def _responder(settings: Settings) -> Iterator[str]:
     from connectors.kubernetes.node_work import diagnostics_of, read_templates
+    from connectors.kubernetes.work_diagnostics import read_diagnostic
     from connectors.kubernetes.work_object_templates import objects_of
     from faultline.runtime.runbook_files import of_responder
 
@@ -67,6 +68,7 @@ def _responder(settings: Settings) -> Iterator[str]:
         lambda: read_templates(settings.node_work),
         lambda: diagnostics_of(settings.node_work),
         lambda: objects_of(settings.node_work),
+        lambda: settings.node_work.pairs and read_diagnostic(settings.node_work.pairs, "node_work.pairs"),
     ):
         try:
             read()

@@ -101,7 +101,9 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.node_work import NodeWork, diagnostics_of, read_templates
     from connectors.kubernetes.node_work_objects import TemplatedObjects
+    from connectors.kubernetes.node_work_pairs import PairDiagnosis
     from connectors.kubernetes.nodes import NodeConnector
+    from connectors.kubernetes.work_diagnostics import read_diagnostic
     from connectors.kubernetes.work_object_templates import objects_of
     from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
@@ -132,6 +134,9 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
                     cluster, settings.node_work, objects, others=lambda node: node_work(node, marks)
                 )
             )
+        if settings.node_work.pairs is not None:
+            diagnostic = read_diagnostic(settings.node_work.pairs, "node_work.pairs")
+            connectors.append(PairDiagnosis(cluster, settings.node_work, diagnostic))
         desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)
         if desk is not None:
             stack.push_async_callback(desk.close)

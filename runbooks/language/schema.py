@@ -50,7 +50,9 @@ TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 TICKET_DEADLINE_S = 86400.0
 """The default deadline of a ticket: it delays nothing else, and ticket systems may be down for hours."""
 
-NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template"})
+NODE_WORK = frozenset(
+    {"reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes"}
+)
 """Actions that are left for manual handling, with all steps that need them, where no connector carries them out."""
 
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node", "replace_node", "apply_template"})
@@ -64,17 +66,25 @@ INTERNAL = frozenset({"await_progress", "notify", "ask"})
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
-    "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template",
+    "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
 ]  # fmt: skip
 
 Selector = Literal[
-    "root_node", "root_job", "jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "incident"
+    "root_node",
+    "root_job",
+    "jobs",
+    "root_node_jobs",
+    "victim_jobs",
+    "unmovable_jobs",
+    "job_nodes",
+    "incident",
 ]
 """`jobs` are all jobs that the incident stopped and that can be suspended, `root_node_jobs` only those on the root's node,
-`victim_jobs` only those that are not; `unmovable_jobs` are those that died or have no suspend field. Each may be several."""
+`victim_jobs` only those that are not; `unmovable_jobs` are those that died or have no suspend field. `job_nodes` are all nodes of
+each job, as one step per job. Each may be several."""
 
-SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs"})
+SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "job_nodes"})
 """Selectors that give one planned step per target."""
 
 
@@ -85,6 +95,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "cordon_node": {}, "uncordon_node": {}, "suspend_job": {}, "resume_job": {}, "verify_job": {}, "notify": {}, "ask": {},
+    "diagnose_nodes": {},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called: a template has
 its own besides `template` and `as`."""
@@ -297,6 +308,8 @@ def _faults_of(
     missing = [need for need in step.needs if need not in seen] if "" not in seen else []
     for need in missing:
         yield "needs", f"step {step.id} needs {need}, which is no earlier step"
+    if (step.action == "diagnose_nodes") != (step.target == "job_nodes"):
+        yield "target", "diagnose_nodes and job_nodes belong together"
     if step.action == "apply_template":
         yield from _template_faults(step)
     closes = step.action == "apply_template" and step.params.get("as") in ("nothing", "close")

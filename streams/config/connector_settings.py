@@ -35,6 +35,14 @@ class NodeWorkSettings(Section):
         None,
         description="folder of diagnostics that a node has to pass, all in one session; in place of validate_node",
     )
+    pairs: Path | None = Field(
+        None,
+        description="diagnostic that measures the bandwidth between two nodes: the action diagnose_nodes",
+    )
+    preflight_gate: bool = Field(
+        False,
+        description="faultline preflight takes the taint faultline.dev/preflight off a node that has passed",
+    )
     object_templates: Path | None = Field(
         None, description="folder of templates for apply_template: objects that other controllers act on"
     )
@@ -52,6 +60,7 @@ class NodeWorkSettings(Section):
         """Whether the action has a template."""
         return getattr(self, action, None) is not None or (
             (action == "validate_node" and self.diagnostics is not None)
+            or (action == "diagnose_nodes" and self.pairs is not None)
             or (action == "apply_template" and self.object_templates is not None)
         )
 

@@ -41,7 +41,7 @@ from streams.model.run import (
     stricter,
 )
 
-_SETTINGS = {"apply_template": "object_templates"}
+_SETTINGS = {"apply_template": "object_templates", "diagnose_nodes": "pairs"}
 """The setting of an action where it has another name."""
 
 V = TypeVar("V", bound=Plain)
@@ -83,7 +83,13 @@ def plan(
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or faulty_entity(incident) != incident.root
         bound[step.id] = [
-            _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
+            _planned(
+                _with_nodes(settled, target, view),
+                number,
+                target,
+                _needs(step, target, bound, by_id),
+                asks=asks,
+            )
             for number, target in enumerate(_targets(step, incident, view))
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
@@ -164,6 +170,13 @@ def _evaluated(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapp
         if wrong := unlike(value, wanted):
             raise ValueError(f"{runbook.id}: {_named(step, path)} is {value!r}: {wrong}")
     return settled
+
+
+def _with_nodes(step: Step, target: Target, view: ClusterView) -> Step:
+    """A step about all nodes of a job names them: after the job is suspended nobody knows them any more."""
+    if step.target != "job_nodes":
+        return step
+    return step.model_copy(update={"params": {**step.params, "nodes": ",".join(_nodes_of(target.key, view))}})
 
 
 def _named(step: Step, path: Path) -> str:
@@ -249,9 +262,17 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
             return [Target("Node", root.node, uid=fact.uid if fact else None)]
         case "root_job" if root.job is not None:
             return [_job(root.job, view)]
+        case "job_nodes":
+            jobs = {job.key: job for job in incident.jobs}
+            return [_job(jobs[key], view) for key in sorted(jobs) if len(_nodes_of(key, view)) > 1]
         case "jobs" | "root_node_jobs" | "victim_jobs" | "unmovable_jobs":
             return [_job(job, view) for job in _jobs(step.target, incident.jobs, root.node, view)]
     return []
+
+
+def _nodes_of(job: str, view: ClusterView) -> list[str]:
+    """The nodes that a job's pods are or were on."""
+    return sorted({pod.node for pod in view.pods_of(job) if pod.node})
 
 
 def _jobs(selector: str, jobs: tuple[JobRef, ...], node: str | None, view: ClusterView) -> list[JobRef]:

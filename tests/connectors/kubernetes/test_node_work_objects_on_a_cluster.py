@@ -194,7 +194,7 @@ async def test_a_machine_is_deleted_once_and_replaced_when_its_node_is_gone(
     effect = await closed(world, template, annotations=marks, ownerReferences=[owner])
     resource = await world.cluster.resource(template.kind)
     where = world.namespace if resource.namespaced else None
-    about = {"apiVersion": resource.api_version, "kind": resource.kind}
+    about: Object = {"apiVersion": resource.api_version, "kind": resource.kind}
     about |= {"metadata": {"name": machine, "finalizers": ["example.com/instance"]}}
     await world.cluster.create(resource.path(where), about)
     connector = objects(world)

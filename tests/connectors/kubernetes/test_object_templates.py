@@ -67,7 +67,7 @@ def test_placeholders_become_text_and_never_structure() -> None:
 
 
 def test_what_the_node_carries_can_be_named_and_what_it_lacks_is_refused() -> None:
-    about = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine"}
+    about: Object = {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine"}
     about["metadata"] = {"name": "${annotation.cluster.x-k8s.io/machine}", "namespace": "${owner.NodeClaim}"}
     template = a_template(object=about, does="delete", done=[{"gone": True}])
     owners = [{"kind": "NodeClaim", "name": "claim-1"}]
