@@ -133,7 +133,8 @@ def bound_to_pair(
     """
     job = bound(template, effect, namespace, "", name)
     job["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
-    job["metadata"]["annotations"][WORK_NODE] = ",".join(pair)
+    for about in (job["metadata"], job["spec"]["template"]["metadata"]):
+        about["annotations"][WORK_NODE] = ",".join(pair)
     inside = job["spec"]["template"]["spec"]
     either = [
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in pair

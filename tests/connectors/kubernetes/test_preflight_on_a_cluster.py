@@ -16,7 +16,7 @@ from tests.connectors.kubernetes.test_work_session_on_a_cluster import GOOD, a_d
 pytestmark = pytest.mark.cluster
 
 TAINT = {"key": PREFLIGHT, "value": "required", "effect": "NoSchedule"}
-OTHER = {"key": "example.com/mine", "effect": "NoSchedule"}
+OTHER = {"key": "example.com/mine", "effect": "PreferNoSchedule"}
 
 
 def preflight(world: KubeWorld, *diagnostics: Diagnostic, **more: Any) -> Preflight:
