@@ -261,6 +261,28 @@ async def test_what_the_template_and_the_runbook_count_it_as_must_agree(world: K
     assert "counts as reboot, and the runbook says nothing" in outcome.reason
 
 
+async def test_what_can_be_taken_back_is_deleted_once_and_only_as_we_left_it(world: KubeWorld) -> None:
+    template = SHIPPED["nvsentinel-maintenance"]
+    effect = await closed(world, template)
+    connector = objects(world)
+    begun = await connector.apply(effect, LEASE)
+    assert isinstance(begun, Waiting)
+    path = await path_for(world, template, effect)
+    await world.cluster.patch(path, {"spec": {"startTime": "2027-01-01T00:00:00Z"}})
+    changed = await connector.undo(replace(effect, prior=begun.result), LEASE)
+    assert isinstance(changed, Blocked)
+    assert changed.by_person
+    other = replace(effect, key=f"{effect.key}-again")
+    again = await connector.apply(other, LEASE)
+    assert isinstance(again, Waiting)
+    taking = await connector.undo(replace(other, prior=again.result), LEASE)
+    assert isinstance(taking, Waiting)
+    assert isinstance(await connector.undo(replace(other, prior=again.result), LEASE), AlreadyDone)
+    assert len(world.writes(resource="maintenancerequests", verb="delete")) == 1
+    left = await closed(world, SHIPPED["nvcre-certification"])
+    assert isinstance(await connector.undo(left, LEASE), Refused)
+
+
 class TemplateCase(Case):
     """A MaintenanceRequest whose controller has already said its word whenever it is looked at."""
 
