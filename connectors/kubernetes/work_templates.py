@@ -38,8 +38,12 @@ KEPT_S = 7 * 86400
 """How long a finished Job is kept where its template does not say. Its name prevents a second execution."""
 KEPT_AT_LEAST_S = 86400
 
+PREFLIGHT = "faultline.dev/preflight"
+"""Taint of a node that has to pass a session before anything is scheduled there."""
+
 TOLERATED = (
     INCIDENT,
+    PREFLIGHT,
     "node.kubernetes.io/unschedulable",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -77,7 +81,7 @@ def read_template(action: str, file: Path) -> Template:
         raise ConfigError(f"{where}: longer than {MAX_BYTES} bytes")
     if not isinstance(content, dict):
         raise ConfigError(f"{where}: the top level must be a mapping of keys")
-    if faults := list(_faults(content)):
+    if faults := list(faults_of(content)):
         raise ConfigError("\n".join(f"{where}: {fault}" for fault in faults))
     return Template(action, content)
 
@@ -87,12 +91,14 @@ def job_name(effect: Effect) -> str:
     return f"faultline-{effect.action.replace('_', '-')}-{digest(effect.key, size=10)}"
 
 
-def bound(template: Template, effect: Effect, namespace: str, boot_id: str) -> Object:
-    """The Job to create for one effect on its node."""
+def bound(
+    template: Template, effect: Effect, namespace: str, boot_id: str, name: str | None = None
+) -> Object:
+    """The Job to create for one effect on its node; `name` where the effect has several."""
     job = copy.deepcopy(template.job)
     spec, pod = job["spec"], job["spec"]["template"]
     job["metadata"] = _marked(job.get("metadata"), effect, boot_id) | {
-        "name": job_name(effect),
+        "name": name or job_name(effect),
         "namespace": namespace,
     }
     pod["metadata"] = _marked(pod.get("metadata"), effect, boot_id)
@@ -115,6 +121,37 @@ def bound(template: Template, effect: Effect, namespace: str, boot_id: str) -> O
         container["env"] = [*variables, *(container.get("env") or [])]
         # The end of its log is then in the pod's status, so that no permission to read logs is needed.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    return job
+
+
+def bound_to_pair(
+    template: Template, effect: Effect, namespace: str, name: str, pair: tuple[str, str]
+) -> Object:
+    """The Job of two pods for a pair of nodes, one on each. `FAULTLINE_PAIR` names both.
+
+    `JOB_COMPLETION_INDEX` tells the pods apart.
+    """
+    job = bound(template, effect, namespace, "", name)
+    job["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": "Indexed"}
+    for about in (job["metadata"], job["spec"]["template"]["metadata"]):
+        about["annotations"][WORK_NODE] = ",".join(pair)
+    inside = job["spec"]["template"]["spec"]
+    either = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in pair
+    ]
+    inside["affinity"]["nodeAffinity"] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": either}
+    }
+    apart = {
+        "labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": name}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    inside["affinity"]["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    for container in (*inside["containers"], *(inside.get("initContainers") or [])):
+        container["env"] = [
+            {"name": "FAULTLINE_PAIR", "value": ",".join(map(_inert, pair))},
+            *container["env"],
+        ]
     return job
 
 
@@ -176,7 +213,8 @@ _RULES: tuple[_Rule, ...] = (
 )  # fmt: skip
 
 
-def _faults(job: Object) -> Iterator[str]:
+def faults_of(job: Object) -> Iterator[str]:
+    """What is wrong with a Job template: fields that are missing, or that are Faultline's to set."""
     for path, is_right, message in _RULES:
         if not is_right(_at(job, path)):
             yield f"{'.'.join(path)}: {message}"

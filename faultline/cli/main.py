@@ -32,6 +32,7 @@ COMMANDS = {
     "maintenance": "plan work on nodes: close and empty them, keep their alarms quiet, and give them back",
     "mcp": "serve read-only tools for language models, over standard input and output",
     "nodes": "list cordoned nodes, and return one to service",
+    "preflight": "run the diagnostics on idle nodes, before they join or a large job starts",
     "replay": "replay a capture offline and print the decisions (read-only)",
     "runbook": "lint runbooks, show their plans, run their test cases, diff two versions",
     "report": "report one incident: what happened, why, what was done, what it cost, what to change",

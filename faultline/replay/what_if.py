@@ -53,7 +53,7 @@ class Installation:
         """As the settings describe it."""
         return cls(
             settings.responder.mode,
-            frozenset(name for name in NODE_WORK if getattr(settings.node_work, name)),
+            frozenset(name for name in NODE_WORK if settings.node_work.offers(name)),
         )
 
 

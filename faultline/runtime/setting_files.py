@@ -57,11 +57,19 @@ def _inventory(settings: Settings) -> Iterator[str]:
 
 
 def _responder(settings: Settings) -> Iterator[str]:
-    from connectors.kubernetes.node_work import read_templates
+    from connectors.kubernetes.node_work import diagnostics_of, read_templates
+    from connectors.kubernetes.work_diagnostics import read_diagnostic
+    from connectors.kubernetes.work_object_templates import objects_of
     from faultline.runtime.runbook_files import of_responder
 
     yield from _kubernetes(settings)
-    for read in (lambda: of_responder(settings.responder), lambda: read_templates(settings.node_work)):
+    for read in (
+        lambda: of_responder(settings.responder),
+        lambda: read_templates(settings.node_work),
+        lambda: diagnostics_of(settings.node_work),
+        lambda: objects_of(settings.node_work),
+        lambda: settings.node_work.pairs and read_diagnostic(settings.node_work.pairs, "node_work.pairs"),
+    ):
         try:
             read()
         except ConfigError as error:

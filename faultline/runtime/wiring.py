@@ -99,20 +99,45 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.base import Connector
     from connectors.jobs.training import TrainingJobs
     from connectors.kubernetes.client import Cluster
-    from connectors.kubernetes.node_work import NodeWork, read_templates
+    from connectors.kubernetes.node_work import NodeWork, diagnostics_of, read_templates
+    from connectors.kubernetes.node_work_objects import TemplatedObjects
+    from connectors.kubernetes.node_work_pairs import PairDiagnosis
     from connectors.kubernetes.nodes import NodeConnector
     from connectors.kubernetes.spares import Spares
+    from connectors.kubernetes.work_diagnostics import read_diagnostic
+    from connectors.kubernetes.work_object_templates import objects_of
     from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
+    from streams.inventory.node_work import node_work
 
     runbooks = of_responder(settings.responder)
-    templates = read_templates(settings.node_work)
+    templates, diagnostics = read_templates(settings.node_work), diagnostics_of(settings.node_work)
+    objects = objects_of(settings.node_work)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
         connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
-        if templates:
-            connectors.append(NodeWork(cluster, settings.node_work, templates))
+        if templates or diagnostics:
+            own_marks = settings.inventory.maintenance_marks
+            connectors.append(
+                NodeWork(
+                    cluster,
+                    settings.node_work,
+                    templates,
+                    diagnostics=diagnostics,
+                    others=lambda node: node_work(node, own_marks),
+                )
+            )
+        if objects:
+            marks = settings.inventory.maintenance_marks
+            connectors.append(
+                TemplatedObjects(
+                    cluster, settings.node_work, objects, others=lambda node: node_work(node, marks)
+                )
+            )
+        if settings.node_work.pairs is not None:
+            diagnostic = read_diagnostic(settings.node_work.pairs, "node_work.pairs")
+            connectors.append(PairDiagnosis(cluster, settings.node_work, diagnostic))
         desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)
         if desk is not None:
             stack.push_async_callback(desk.close)

@@ -44,7 +44,17 @@ _SERIAL = re.compile(r"(?i)serial(?: number|_number)?\W{1,20}(\d{10,20})\b")
 _PART_NUMBER = re.compile(r"(?i)(?:gpu|board) part number\W{1,20}([0-9A-Z]{3,5}-[0-9A-Z-]{4,20})")
 _FIRMWARE = re.compile(r"(?i)\b(?:fw|firmware)(?: version)?\W{1,8}(\d{1,3}\.\d{1,3}\.\d{1,6})")
 _DIAGNOSTIC = re.compile(r"(?i)dcgmi diag|dcgm diagnostic|fieldiag|field diag|\bnvvs\b|nvidia-bug-report")
-_TRIED = frozenset({"reset_gpu", "reboot_node", "validate_node", "cordon_node", "drain_node"})
+_TRIED = frozenset(
+    {
+        "reset_gpu",
+        "reboot_node",
+        "replace_node",
+        "apply_template",
+        "validate_node",
+        "cordon_node",
+        "drain_node",
+    }
+)
 
 
 def evidence_of(

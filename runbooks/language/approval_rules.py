@@ -33,7 +33,7 @@ ANY_GROUP = "an approval group"
 
 def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
     """The demands of a step before any approval."""
-    kind = CLASSES.get(planned.action)
+    kind = CLASSES.get(planned.action) or _class_of_template(planned)
     of_class = (policy.approval_classes.get(kind) if kind else None) or ApprovalClass()
     usual = 2 if kind in GRAVE and policy.approval_groups else 1
     group, people = _people(of_class.group, policy)
@@ -46,6 +46,12 @@ def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]
     # A class that anybody may approve is met by the approvals of the step's own group.
     met = demand.people is None and demand.quorum <= own.quorum
     return (own,) if met else (demand, own)
+
+
+def _class_of_template(planned: PlannedStep) -> ActionClass | None:
+    """The class that the runbook says a template counts as."""
+    said = planned.params.get("as") if planned.action == "apply_template" else None
+    return next((kind for kind in CLASSES.values() if kind == said), None)
 
 
 def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:

@@ -34,8 +34,12 @@ from runbooks.language.values import (
 from runbooks.language.yaml_source import CrossChecked, Fault, Path, faulty
 from streams.model.run import Mode
 
-DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
-"""Actions that take a node or job out of service. The guardrails limit these; everything else always passes."""
+DESTRUCTIVE = frozenset(
+    {"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node", "replace_node", "apply_template"}
+)
+"""Actions that take a node or job out of service. The guardrails limit these; everything else always passes.
+
+`apply_template` is one unless its step says `as: nothing`: see `is_destructive`."""
 
 AFTER_CORDON = DESTRUCTIVE - {"cordon_node"}
 """Actions that come only after the bad node is cordoned: a pod stopped before could be scheduled there again."""
@@ -46,16 +50,18 @@ TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 TICKET_DEADLINE_S = 86400.0
 """The default deadline of a ticket: it delays nothing else, and ticket systems may be down for hours."""
 
-NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
+NODE_WORK = frozenset(
+    {"reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes"}
+)
 """Actions that are left for manual handling, with all steps that need them, where no connector carries them out."""
 
-DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
+DISRUPTIVE = frozenset({"reset_gpu", "reboot_node", "replace_node", "apply_template"})
 """Node work that continues once it has started, whoever waits for it: until its end is known nothing may run on the node."""
 
 SPARES = frozenset({"release_spare", "return_spare"})
 """Actions on nodes in reserve. The plan names the nodes; where there are none to release, both are left out."""
 
-UNDOABLE = frozenset({"cordon_node", "suspend_job", "release_spare"})
+UNDOABLE = frozenset({"cordon_node", "suspend_job", "release_spare", "apply_template"})
 """Actions that a runbook may mark with `undo`."""
 
 INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
@@ -63,18 +69,26 @@ INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
-    "reset_gpu", "reboot_node", "validate_node", "release_spare", "return_spare",
+    "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
+    "release_spare", "return_spare",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
 ]  # fmt: skip
 
 Selector = Literal[
-    "root_node", "root_job", "jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "incident"
+    "root_node",
+    "root_job",
+    "jobs",
+    "root_node_jobs",
+    "victim_jobs",
+    "unmovable_jobs",
+    "job_nodes",
+    "incident",
 ]
 """`jobs` are all jobs that the incident stopped and that can be suspended, `root_node_jobs` only those on the root's node,
 `victim_jobs` only those that are not; `unmovable_jobs` are those that died or that nothing can move, and bare pods on that node.
-Each may be several."""
+`job_nodes` are all nodes of each job, as one step per job. Each may be several."""
 
-SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs"})
+SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "job_nodes"})
 """Selectors that give one planned step per target."""
 
 
@@ -88,8 +102,19 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "cordon_node": {}, "uncordon_node": {}, "suspend_job": {},
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
     "await_work": {},
+    "diagnose_nodes": {},
 }  # fmt: skip
-"""The parameters of each action. The connector of an action that is not here checks them when it is called."""
+"""The parameters of each action. The connector of an action that is not here checks them when it is called: a template has
+its own besides `template` and `as`."""
+
+
+TEMPLATE_CLASSES = frozenset({"nothing", "close", "move", "reset", "reboot", "replace"})
+"""What `as` of an `apply_template` may say: the guardrails and approvals count the step as that."""
+
+
+def is_destructive(action: str, params: Mapping[str, object]) -> bool:
+    """Whether a step takes something out of service. A template counts as what the runbook says; where it does not, it does."""
+    return action in DESTRUCTIVE and not (action == "apply_template" and params.get("as") == "nothing")
 
 
 class Compensate(StrictModel):
@@ -290,7 +315,12 @@ def _faults_of(
     missing = [need for need in step.needs if need not in seen] if "" not in seen else []
     for need in missing:
         yield "needs", f"step {step.id} needs {need}, which is no earlier step"
-    if step.action in AFTER_CORDON and not missing and not _after_cordon(step, seen):
+    if (step.action == "diagnose_nodes") != (step.target == "job_nodes"):
+        yield "target", "diagnose_nodes and job_nodes belong together"
+    if step.action == "apply_template":
+        yield from _template_faults(step)
+    closes = step.action == "apply_template" and step.params.get("as") in ("nothing", "close")
+    if step.action in AFTER_CORDON and not closes and not missing and not _after_cordon(step, seen):
         what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
         yield "needs", what
     back = step.compensate
@@ -304,6 +334,17 @@ def _faults_of(
         yield "waves", f"{step.target} is a single target"
     if step.on_failure == "escalate" and not escalates:
         yield "on_failure", "the runbook has no escalation"
+
+
+def _template_faults(step: Step) -> Iterator[tuple[str, str]]:
+    """A template is named in the runbook, and so is what it counts as: neither follows from an incident."""
+    if not isinstance(step.params.get("template"), str):
+        yield "params", "apply_template needs the name of a template: params.template"
+    if step.params.get("as") not in TEMPLATE_CLASSES:
+        yield (
+            "params",
+            f"apply_template needs params.as, what it counts as: {', '.join(sorted(TEMPLATE_CLASSES))}",
+        )
 
 
 def _after_cordon(step: Step, seen: Mapping[str, Step | InvalidStep]) -> bool:

@@ -31,6 +31,45 @@ class NodeWorkSettings(Section):
     validate_node: Path | None = Field(
         None, description="template of the Job that says whether the node may be used again"
     )
+    diagnostics: Path | None = Field(
+        None,
+        description="folder of diagnostics that a node has to pass, all in one session; in place of validate_node",
+    )
+    pairs: Path | None = Field(
+        None,
+        description="diagnostic that measures the bandwidth between two nodes: the action diagnose_nodes",
+    )
+    preflight_gate: bool = Field(
+        False,
+        description="faultline preflight takes the taint faultline.dev/preflight off a node that has passed",
+    )
+    object_templates: Path | None = Field(
+        None, description="folder of templates for apply_template: objects that other controllers act on"
+    )
+    replace_node: str | None = Field(
+        None, description="which of those templates replaces a node: the action replace_node"
+    )
+    wait_for_others_s: float = Field(
+        7200.0,
+        gt=0,
+        le=604800,
+        description="how long a step waits for somebody else who works on the node (NVSentinel, medik8s, the cloud)",
+    )
+
+    def offers(self, action: str) -> bool:
+        """Whether the action has a template."""
+        return getattr(self, action, None) is not None or (
+            (action == "validate_node" and self.diagnostics is not None)
+            or (action == "diagnose_nodes" and self.pairs is not None)
+            or (action == "apply_template" and self.object_templates is not None)
+        )
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Two ways to validate a node."""
+        if self.validate_node is not None and self.diagnostics is not None:
+            yield ("validate_node", "diagnostics"), "both are set: a node is validated by one of them"
+        if self.replace_node is not None and self.object_templates is None:
+            yield ("object_templates", "replace_node"), "not set, and replace_node names a template of it"
 
 
 def _none_when_empty(value: object) -> object:

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.ingest import timestamps
-from streams.inventory.objects import KubeObject, annotations_of, items, labels_of
+from streams.model.kube_objects import KubeObject, annotations_of, items, labels_of
 from streams.model.node_notice import NodeNotice, NoticeKind
 
 _FILE = Path(__file__).with_name("node_notices.yaml")

@@ -14,7 +14,6 @@ from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
     AFTER_CORDON,
-    DESTRUCTIVE,
     NODE_WORK,
     SEVERAL,
     SPARES,
@@ -22,6 +21,7 @@ from runbooks.language.schema import (
     Step,
     computed,
     given,
+    is_destructive,
     unlike,
 )
 from runbooks.language.values import Asks, Computed, Params
@@ -42,6 +42,9 @@ from streams.model.run import (
     Target,
     stricter,
 )
+
+_SETTINGS = {"apply_template": "object_templates", "diagnose_nodes": "pairs"}
+"""The setting of an action where it has another name."""
 
 V = TypeVar("V", bound=Plain)
 
@@ -98,7 +101,7 @@ def plan(
             settled = settled.model_copy(update={"params": {"avoid": ",".join(suspects), **settled.params}})
         bound[step.id] = [
             _planned(
-                settled,
+                _with_nodes(settled, target, view),
                 number,
                 target,
                 _needs(step, target, bound, by_id),
@@ -146,7 +149,9 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
 
 def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
     if step.action in NODE_WORK - actions:
-        return f"no connector for {step.action} (node_work.{step.action} is not set)"
+        return (
+            f"no connector for {step.action} (node_work.{_SETTINGS.get(step.action, step.action)} is not set)"
+        )
     return next((f"it needs {need}" for need in step.needs if need in left_out), "")
 
 
@@ -185,6 +190,13 @@ def _evaluated(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapp
     return settled
 
 
+def _with_nodes(step: Step, target: Target, view: ClusterView) -> Step:
+    """A step about all nodes of a job names them: after the job is suspended nobody knows them any more."""
+    if step.target != "job_nodes":
+        return step
+    return step.model_copy(update={"params": {**step.params, "nodes": ",".join(_nodes_of(target.key, view))}})
+
+
 def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
 
@@ -211,9 +223,9 @@ def _planned(
         action=step.action,
         target=target,
         params=_settled_params(step.params),
-        destructive=step.action in DESTRUCTIVE,
+        destructive=is_destructive(step.action, step.params),
         needs=tuple(sorted(needs)),
-        approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
+        approval=bool(step.approval) or (asks and is_destructive(step.action, step.params)),
         deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
         describe="; ".join(filter(None, (step.describe, remarks))),
@@ -266,7 +278,7 @@ def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
     for planned in steps:  # what is needed stands before what needs it
         if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
             after.add(planned.id)
-        elif planned.action in AFTER_CORDON:
+        elif planned.action in AFTER_CORDON and planned.destructive and planned.params.get("as") != "close":
             return planned
     return None
 
@@ -288,9 +300,17 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
             return [Target("Node", root.node, uid=fact.uid if fact else None)]
         case "root_job" if root.job is not None:
             return [_job(root.job, view)]
+        case "job_nodes":
+            jobs = {job.key: job for job in incident.jobs}
+            return [_job(jobs[key], view) for key in sorted(jobs) if len(_nodes_of(key, view)) > 1]
         case "jobs" | "root_node_jobs" | "victim_jobs" | "unmovable_jobs":
             return [_job(job, view) for job in _jobs(step.target, incident.jobs, root.node, view)]
     return []
+
+
+def _nodes_of(job: str, view: ClusterView) -> list[str]:
+    """The nodes that a job's pods are or were on."""
+    return sorted({pod.node for pod in view.pods_of(job) if pod.node})
 
 
 def _jobs(selector: str, jobs: tuple[JobRef, ...], node: str | None, view: ClusterView) -> list[JobRef]:

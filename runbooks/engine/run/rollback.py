@@ -123,7 +123,12 @@ def roll_back(
 
 def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
     """Whether the step has started to reset or reboot its node: that continues whether or not anybody waits for it."""
-    return planned.action in DISRUPTIVE and record.effect is not None and record.effect.state in MADE
+    return (
+        planned.action in DISRUPTIVE
+        and planned.destructive
+        and record.effect is not None
+        and record.effect.state in MADE
+    )
 
 
 def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
