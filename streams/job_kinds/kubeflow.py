@@ -39,7 +39,12 @@ def finished_pods(job: KubeObject) -> int:
 
 
 def kubeflow_kind(
-    name: str, plural: str, *, api_versions: tuple[str, ...] = ("kubeflow.org/v1",), notes: Sequence[str] = ()
+    name: str,
+    plural: str,
+    *,
+    api_versions: tuple[str, ...] = ("kubeflow.org/v1",),
+    notes: Sequence[str] = (),
+    proof: Proof = Proof.DOCUMENTED,
 ) -> JobKind:
     """A kind of the training operator."""
     return JobKind(
@@ -52,6 +57,6 @@ def kubeflow_kind(
         finished_pods=finished_pods,
         incarnation=lambda job: text(part(job, "status"), "startTime") or "",
         templates=templates,
-        proof=Proof.REAL,
+        proof=proof,
         notes=("Suspending deletes its pods and its PodGroup and counts as no restart.", *notes),
     )
