@@ -273,6 +273,7 @@ class EvictCase(Case):
         return job["spec"], job["metadata"].get("annotations"), pods
 
 
+@pytest.mark.nightly  # each case waits for a group of its own; the stories above show the same server at work
 class TestEvict(EffectContract):
     @pytest.fixture
     async def case(self, lws_world: KubeWorld) -> Case:
