@@ -93,6 +93,7 @@ async def close(world: KubeWorld, node: str) -> None:
 # What the simulator does, as the project documents it
 
 
+@pytest.mark.nightly  # of the simulator itself
 async def test_simulated_a_lost_worker_makes_its_whole_group_anew_and_no_other(lws_world: KubeWorld) -> None:
     """Failure Handling: RecreateGroupOnPodRestart, the default."""
     _, pods = await running_set(lws_world, nodes=4)
@@ -109,6 +110,7 @@ async def test_simulated_a_lost_worker_makes_its_whole_group_anew_and_no_other(l
     await eventually(anew, "group 0 is made anew, group 1 is as it was")
 
 
+@pytest.mark.nightly  # of the simulator itself
 async def test_simulated_with_the_policy_none_only_the_lost_worker_is_replaced(lws_world: KubeWorld) -> None:
     """Failure Handling: None."""
     _, pods = await running_set(lws_world, nodes=4, policy="None")
