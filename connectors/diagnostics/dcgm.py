@@ -2,8 +2,7 @@
 
 Two shapes exist. DCGM 4 writes `DCGM Diagnostic`, with one result per entity (`entity_group`, `entity_id`) and a
 `test_summary`; DCGM 2 and 3 write `DCGM GPU Diagnostic`, with results by `gpu_id` or, for all at once, `gpu_ids`. A run that
-could not be made has a
-`runtime_error` instead. Source: DCGM user guide, "DCGM Diagnostics".
+could not be made has a `runtime_error` instead. Source: DCGM user guide, "DCGM Diagnostics".
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The result of one diagnostic: what was measured, what is wrong, and whether that passes.
 
 The output of a diagnostic leaves its pod in the termination message, of which the kubelet keeps the last 4096 bytes. Longer
-output
-is packed by the template (`gzip -9 | base64`); it is unpacked here, within limits: a pod's words are untrusted. Output that is
-cut
-off, or says nothing about what was asked, is a failed diagnostic: a node comes back on proof, not for lack of it.
+output is packed by the template (`gzip -9 | base64`); it is unpacked here, within limits: a pod's words are untrusted. Output
+that is cut off, or says nothing about what was asked, is a failed diagnostic: a node comes back on proof, not for lack of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`apply_template` and `replace_node`: an object of the operator's template for another controller to act on, and its result.
 
 The object is created (or patched, or deleted) once: its name is made of the effect's key, a patch leaves the key on the object,
-and
-a deletion is guarded by the uid that was read. What is done to a node needs the node held, as any node work.
+and a deletion is guarded by the uid that was read. What is done to a node needs the node held, as any node work.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from connectors.diagnostics.programs import PROGRAMS
 from connectors.diagnostics.reading import Limits
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.work_templates import MAX_BYTES, Template, faults_of
+from connectors.kubernetes.template_files import checked, files_in, yaml_in
+from connectors.kubernetes.work_templates import Template, faults_of
 from streams.model.errors import ConfigError
 
 MAX_DIAGNOSTICS = 10
@@ -66,14 +66,7 @@ def read_diagnostics(folder: Path, setting: str = "node_work.diagnostics") -> tu
     Raises:
         ConfigError: it cannot be read, has none or too many, or one is invalid.
     """
-    try:
-        files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
-    except OSError as error:
-        raise ConfigError(f"{setting}: cannot read {folder}: {error.strerror}") from error
-    if not 0 < len(files) <= MAX_DIAGNOSTICS:
-        raise ConfigError(
-            f"{setting}: {folder} has {len(files)} diagnostics, 1 to {MAX_DIAGNOSTICS} are possible"
-        )
+    files = files_in(folder, setting, "diagnostics", MAX_DIAGNOSTICS)
     found = [read_diagnostic(file, setting) for file in files]
     names = [one.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -88,22 +81,7 @@ def read_diagnostic(file: Path, setting: str = "node_work.diagnostics") -> Diagn
         ConfigError: it cannot be read or is invalid.
     """
     where = f"{setting}: {file}"
-    try:
-        raw = file.read_bytes()
-        content = yaml.safe_load(raw.decode("utf-8")) if len(raw) <= MAX_BYTES else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not YAML: {error}") from error
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{where}: longer than {MAX_BYTES} bytes")
-    try:
-        given = _File.model_validate(content)
-    except ValidationError as error:
-        lines = (
-            f"{where}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)
-        )
-        raise ConfigError("\n".join(lines)) from error
+    given = checked(_File, yaml_in(file, where), where)
     if faults := list(_faults(given)):
         raise ConfigError("\n".join(f"{where}: {fault}" for fault in faults))
     want = given.expect

@@ -17,10 +17,8 @@
     rights: [{apiGroups: [janitor.dgxc.nvidia.com], resources: [rebootnodes], verbs: [get, create]}]
 
 A rule is one of `condition` (with `status`, and `reason` as a pattern), `path` (dots; with `values` as a pattern), `label` or
-`annotation`
-(with `values`), and `gone: true`. Placeholders stand in values only and become text, never structure, so that nothing of an
-incident
-can add a field:
+`annotation` (with `values`), and `gone: true`. Placeholders stand in values only and become text, never structure, so that
+nothing of an incident can add a field:
 
     ${node} ${gpu_uuid} ${gpu_pci} ${gpu_index} ${incident} ${run} ${effect} ${namespace} ${name} ${param.NAME} ${annotation.KEY}
 
@@ -35,13 +33,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from connectors.base import Effect
 from connectors.kubernetes.annotations import annotations_of, labels_of
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.work_templates import MAX_BYTES, MAX_VALUE
+from connectors.kubernetes.template_files import checked, files_in, yaml_in
+from connectors.kubernetes.work_templates import MAX_VALUE
 from streams.config.connector_settings import NodeWorkSettings
 from streams.model.digest import digest
 from streams.model.errors import ConfigError
@@ -135,16 +133,8 @@ def read_object_templates(
     """
     if folder is None:
         return {}
-    try:
-        files = sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
-    except OSError as error:
-        raise ConfigError(f"{setting}: cannot read {folder}: {error.strerror}") from error
-    if not 0 < len(files) <= MAX_TEMPLATES:
-        raise ConfigError(
-            f"{setting}: {folder} has {len(files)} templates, 1 to {MAX_TEMPLATES} are possible"
-        )
     found: dict[str, ObjectTemplate] = {}
-    for file in files:
+    for file in files_in(folder, setting, "templates", MAX_TEMPLATES):
         one = read_object_template(file, setting)
         if one.template in found:
             raise ConfigError(f"{setting}: {folder}: two templates are named {one.template}")
@@ -175,22 +165,7 @@ def read_object_template(file: Path, setting: str = "node_work.object_templates"
         ConfigError: it cannot be read or is invalid.
     """
     where = f"{setting}: {file}"
-    try:
-        raw = file.read_bytes()
-        content = yaml.safe_load(raw.decode("utf-8")) if len(raw) <= MAX_BYTES else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not YAML: {error}") from error
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{where}: longer than {MAX_BYTES} bytes")
-    try:
-        return ObjectTemplate.model_validate(content)
-    except ValidationError as error:
-        lines = (
-            f"{where}: {'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False)
-        )
-        raise ConfigError("\n".join(lines)) from error
+    return checked(ObjectTemplate, yaml_in(file, where), where)
 
 
 def object_name(template: ObjectTemplate, effect: Effect) -> str:

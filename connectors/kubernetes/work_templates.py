@@ -19,16 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from connectors.base import Effect
 from connectors.kubernetes.annotations import EFFECT, INCIDENT, NODE_WORK, RUN, WORK_BOOT_ID, WORK_NODE
 from connectors.kubernetes.client import Object
+from connectors.kubernetes.template_files import yaml_in
 from streams.model.digest import digest
 from streams.model.errors import ConfigError
 from streams.model.message import plain
 
-MAX_BYTES = 64 * 1024
 MAX_VALUE = 256
 """Characters of one environment variable: names and ids, never log text."""
 
@@ -70,15 +68,7 @@ def read_template(action: str, file: Path) -> Template:
         ConfigError: the file cannot be read, or sets a field that Faultline has to set.
     """
     where = f"node_work.{action}: {file}"
-    try:
-        raw = file.read_bytes()
-        content = yaml.safe_load(raw.decode("utf-8")) if len(raw) <= MAX_BYTES else None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{where}: not YAML: {error}") from error
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{where}: longer than {MAX_BYTES} bytes")
+    content = yaml_in(file, where)
     if not isinstance(content, dict):
         raise ConfigError(f"{where}: the top level must be a mapping of keys")
     if faults := list(faults_of(content)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 import structlog
 
@@ -117,27 +118,13 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
         connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
+        work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
         if templates or diagnostics:
-            own_marks = settings.inventory.maintenance_marks
-            connectors.append(
-                NodeWork(
-                    cluster,
-                    settings.node_work,
-                    templates,
-                    diagnostics=diagnostics,
-                    others=lambda node: node_work(node, own_marks),
-                )
-            )
+            connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))
         if objects:
-            marks = settings.inventory.maintenance_marks
-            connectors.append(
-                TemplatedObjects(
-                    cluster, settings.node_work, objects, others=lambda node: node_work(node, marks)
-                )
-            )
-        if settings.node_work.pairs is not None:
-            diagnostic = read_diagnostic(settings.node_work.pairs, "node_work.pairs")
-            connectors.append(PairDiagnosis(cluster, settings.node_work, diagnostic))
+            connectors.append(TemplatedObjects(cluster, work, objects, others=others))
+        if work.pairs is not None:
+            connectors.append(PairDiagnosis(cluster, work, read_diagnostic(work.pairs, "node_work.pairs")))
         desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)
         if desk is not None:
             stack.push_async_callback(desk.close)
