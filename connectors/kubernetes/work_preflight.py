@@ -13,6 +13,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
 from connectors.base import (
@@ -41,6 +42,9 @@ from streams.model.message import some
 from streams.model.run import Target
 
 Sleep = Callable[[float], Awaitable[None]]
+
+PATIENCE = timedelta(minutes=1)
+"""How long an API server that does not answer is asked again: whoever waits at the terminal must be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Preflight:
         self._gate = gate
         self._others = others
         self._sleep = sleep
+        self._clock = clock
         self._session = SessionJobs(cluster, namespace, diagnostics, self._may_begin, clock)
 
     async def waiting(self) -> list[str]:
@@ -95,13 +100,17 @@ class Preflight:
             asked,
             "preflight",
         )
+        answered = self._clock()
         while True:
             outcome = await attempted(partial(self._session.apply, effect, NoLease()))
             match outcome:
                 case Waiting() as going:
+                    answered = self._clock()
                     effect = _after(effect, going)
                     await self._sleep(max(going.after_s, 0.2))
-                case Retry(after_s=pause) | Unknown(after_s=pause):
+                case Retry(after_s=pause, reason=why) | Unknown(after_s=pause, reason=why):
+                    if self._clock() - answered > PATIENCE:
+                        return Verdict(node, False, (), f"given up: {why}")
                     await self._sleep(max(pause, 0.2))
                 case Done() | AlreadyDone():
                     told = outcome.result.get("diagnostics")

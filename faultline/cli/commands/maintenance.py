@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MOST_NODES = 2000
 """As many as one command takes."""
 _MOST_NAMED = 10
+_NO_NODES = "give nodes, a host list, a pattern or --pool"
 
 
 @click.group("maintenance", invoke_without_command=True)
@@ -64,6 +65,8 @@ def start(
 
     if not options.reason.strip():
         raise BadInput("--reason: say what is done, people will ask")
+    if not nodes and pool is None:
+        raise BadInput(_NO_NODES)
     end = end_of(until, utc_now())
     settings = load(config)
     facts = asyncio.run(_nodes(settings.kafka, settings.cluster))
@@ -85,6 +88,10 @@ def stop(
     """
     from faultline.runtime.settings import load
 
+    if every and (nodes or pool is not None):
+        raise BadInput("--all: all nodes under planned work; give no others")
+    if not (every or nodes or pool is not None):
+        raise BadInput(f"{_NO_NODES} or --all")
     settings = load(config)
     facts, incidents, _ = asyncio.run(_read(settings.kafka, settings.cluster))
     at_work = [row["node"] for row in rows(incidents, {}, utc_now())]
@@ -171,7 +178,7 @@ def chosen(
         listed = ", ".join(unknown[:_MOST_NAMED]) + (" …" if len(unknown) > _MOST_NAMED else "")
         raise BadInput(f"no such node in the inventory: {listed}{suggestion(unknown[0], sorted(known))}")
     if not found:
-        raise BadInput("give nodes, a host list, a pattern or --pool")
+        raise BadInput(_NO_NODES)
     if len(found) > MOST_NODES:
         raise BadInput(f"{len(found)} nodes; one request takes {MOST_NODES}")
     return list(found)

@@ -39,6 +39,8 @@ def command(
 
     if not (nodes or job or waiting):
         raise click.UsageError("name nodes, --job or --waiting")
+    if job is not None and job.count("/") != 2:
+        raise click.UsageError(f"--job {job}: KIND/NAMESPACE/NAME, e.g. PyTorchJob/research/llm")
     settings = load(config)
     if settings.node_work.diagnostics is None:
         raise ConfigError("node_work.diagnostics: not set, and there is nothing to run")

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from click.testing import CliRunner
 
-from faultline.cli.commands.maintenance import chosen, end_of, rows
+from faultline.cli.commands.maintenance import chosen, command, end_of, rows
 from faultline.cli.commands.rollout import stages
 from streams.config.rollout_settings import PoolRollout, Stage
 from streams.config.settings import ResponderSettings
@@ -63,6 +64,21 @@ def test_nodes_are_names_host_lists_patterns_or_a_pool(
 def test_what_names_no_node_is_refused(given: list[str], pool: str | None, why: str) -> None:
     with pytest.raises(BadInput, match=why.replace("[", r"\[")):
         chosen(given, pool, nodes())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", "--until", "4h", "--reason", "firmware"], "give nodes, a host list, a pattern or --pool"),
+        (["start", "gpu-1", "--until", "4h"], "--reason: say what is done"),
+        (["stop"], "or --all"),
+        (["stop", "gpu-1", "--all"], "give no others"),
+    ],
+)
+def test_what_is_not_clear_is_refused_before_a_broker_is_asked(arguments: list[str], said: str) -> None:
+    answer = CliRunner().invoke(command, arguments)
+    assert isinstance(answer.exception, BadInput)
+    assert said in str(answer.exception)
 
 
 def test_more_nodes_than_one_request_takes_are_refused() -> None:
