@@ -24,6 +24,8 @@ _AHEAD = timedelta(days=400)
 """A time further ahead than this is a placeholder, or in another unit."""
 _OVER = timedelta(hours=12)
 """A mark whose time is past for longer than this was left behind: the node is still there."""
+_SHOWN = 80
+"""How much of a time that cannot be read is kept."""
 
 
 class NoticeMark(Strict):
@@ -66,7 +68,7 @@ def notice_marks() -> tuple[NoticeMark, ...]:
 def node_notice(node: KubeObject, at: datetime) -> NodeNotice | None:
     """The notice on the node that is due first; None when there is none. `at` is when the object was read.
 
-    A mark without a readable time is a notice without a deadline: what is announced is still true.
+    A mark without a readable time is a notice without a deadline: what is announced is still true, and whoever wrote it is told.
     """
     found: dict[str, NodeNotice] = {}
     for mark, key, value in _set_marks(node):
@@ -75,8 +77,12 @@ def node_notice(node: KubeObject, at: datetime) -> NodeNotice | None:
             due = None
         if due is not None and at - due > _OVER:
             continue
+        # The value of a label or annotation is the time itself; a condition may say nothing of it.
+        unread = (
+            (value[:_SHOWN] or "nothing") if mark.time and due is None and mark.condition is None else None
+        )
         # Of one mark the first row counts that fits: it says more than those below it.
-        found.setdefault(key, NodeNotice(mark.by, key, mark.subtype, due, mark.within_s))
+        found.setdefault(key, NodeNotice(mark.by, key, mark.subtype, due, mark.within_s, unread))
     return min(found.values(), key=lambda one: _urgency(one, at), default=None)
 
 

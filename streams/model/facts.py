@@ -16,6 +16,11 @@ WorkEnds = Literal["back", "gone", "held"]
 """How work on a node ends: it comes back by itself, it is gone for good, or a person takes the mark off."""
 
 
+def taint_key(taint: str) -> str:
+    """The key of a taint as facts have it, `key=value:effect`."""
+    return taint.partition(":")[0].partition("=")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class NodeWork:
     """Work on a node that somebody announced on it: it is expected to go away."""
@@ -179,7 +184,7 @@ class JobFact:
     cost: str | None = None
     """What stopping and starting it costs it; None where nothing."""
     costs_retries: int | None = None
-    """How many of its restarts that takes up; None where none."""
+    """How many of its restarts that costs; None where none."""
     retries_left: int | None = None
     """Restarts that its own controller still makes; None where it does not count them."""
     heals_within_s: float | None = None

@@ -20,6 +20,8 @@ NOT_BEFORE = "not_before"
 """Attribute of a signal: when it is due, RFC 3339 in UTC."""
 ASSUMED_ZONE = "not_before_zone"
 """Attribute of a signal whose time was written without a zone: the one that was assumed."""
+UNREAD = "unread"
+"""Attribute of a signal, and fact of an incident: what stands where the time should, when that cannot be read."""
 WITHIN_S = "within_s"
 """Attribute of a signal that names no time: how long after the notice it is due, by its maker's word."""
 
@@ -47,6 +49,8 @@ class NodeNotice:
     """When it is due, where the mark says so."""
     within_s: int | None = None
     """How long after the mark appeared, where only its maker's documentation says so."""
+    unread: str | None = None
+    """What stands where the time should, when that cannot be read."""
 
 
 def deadline_in(facts: Mapping[str, Attribute]) -> datetime | None:

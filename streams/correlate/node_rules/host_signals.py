@@ -23,7 +23,7 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.node_notice import NODE_ENDS, announced
+from streams.model.node_notice import NODE_ENDS, UNREAD, announced
 from streams.model.signal import Attribute
 
 _SIGNS_SHOWN = 4
@@ -150,7 +150,10 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
     why = f"{root}: {shown}"
     if family == IncidentFamily.PREEMPTION and (due := notice_facts(mine)):
         facts |= due
-        why += f"; it {'goes' if due[NODE_ENDS] == 'gone' else 'is taken down'} {announced(due)}"
+        if unread := due.get(UNREAD):
+            why += f"; when that is cannot be read: {unread}"
+        else:
+            why += f"; it {'goes' if due[NODE_ENDS] == 'gone' else 'is taken down'} {announced(due)}"
         # A line can be quoted by anybody; what stands on the Node object was written by who takes it.
         certainty = Certainty.DECISIVE if is_said_by_object(mine) else certainty
     if family == IncidentFamily.PLANNED_WORK:

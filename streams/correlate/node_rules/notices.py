@@ -22,6 +22,7 @@ from streams.model.node_notice import (
     NODE_ENDS,
     NOT_BEFORE,
     NOTICE_S,
+    UNREAD,
     WITHIN_S,
     ZONE,
     deadline_in,
@@ -48,12 +49,14 @@ def deadline_of(s: Sighting) -> datetime | None:
 
 
 def notice_facts(causes: Iterable[Sighting]) -> dict[str, Attribute]:
-    """The deadline of an incident, as facts; empty where no notice names one.
+    """The deadline of an incident, as facts, or what stands in its place and cannot be read; empty where no notice names one.
 
     Of one kind of notice the one said last counts: clouds put maintenance off. Of several kinds the earliest does.
     """
     latest: dict[str, tuple[Sighting, datetime]] = {}
+    unread = ""
     for s in sorted(causes, key=order):
+        unread = s.text(UNREAD) or unread
         due = deadline_of(s) if s.firing and s.kind == SignalKind.NODE_MAINTENANCE else None
         known = latest.get(s.text("subtype"))
         # What is due some time after it was said is due that long after it was said first.
@@ -61,7 +64,7 @@ def notice_facts(causes: Iterable[Sighting]) -> dict[str, Attribute]:
             continue
         latest[s.text("subtype")] = (s, due)
     if not latest:
-        return {}
+        return {UNREAD: unread} if unread else {}
     said, due = min(latest.values(), key=lambda one: (one[1], one[0].id))
     facts: dict[str, Attribute] = {
         DEADLINE: rfc3339(due),
@@ -84,6 +87,11 @@ def is_said_by_object(causes: Iterable[Sighting]) -> bool:
 def has_deadline(h: Hypothesis) -> bool:
     """Whether it is a node that goes at a known time."""
     return h.family == IncidentFamily.PREEMPTION and DEADLINE in h.facts
+
+
+def is_unread(h: Hypothesis) -> bool:
+    """Whether it is a node that goes at a time that cannot be read: somebody has to be told, for nothing is done about it."""
+    return h.family == IncidentFamily.PREEMPTION and UNREAD in h.facts
 
 
 def is_pending(h: Hypothesis, now: datetime) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LINK_FLAPS
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.node_rules.notices import expires_at, has_deadline
+from streams.correlate.node_rules.notices import expires_at, has_deadline, is_unread
 from streams.correlate.node_rules.planned_work import is_planned_work, planned_at
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -96,7 +96,7 @@ class IncidentStates:
         if (ours or not hit) and (planned := self._planned(h, row)) is not None:
             return planned
         mark = row.fact.worked_on if row is not None and row.fact is not None else None
-        if has_deadline(h) and (mark is None or mark.ends != "held"):
+        if (has_deadline(h) or is_unread(h)) and (mark is None or mark.ends != "held"):
             # The mark is the notice itself, and until it is due there is work to save. A person's mark is no notice.
             return None
         if mark is not None and mark.ends == "held" and (ours or not hit):

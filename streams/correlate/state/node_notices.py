@@ -11,7 +11,7 @@ from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
 from streams.model.kinds import SignalKind
-from streams.model.node_notice import NOT_BEFORE, WITHIN_S, NodeNotice
+from streams.model.node_notice import NOT_BEFORE, UNREAD, WITHIN_S, NodeNotice
 from streams.model.signal import Attribute, Severity
 
 NODE_OBJECT = "node"
@@ -47,9 +47,18 @@ def _sighting(fact: NodeFact, notice: NodeNotice, taken_back: datetime | None) -
         attributes[NOT_BEFORE] = rfc3339(notice.not_before)
     if notice.within_s is not None:
         attributes[WITHIN_S] = notice.within_s
+    if notice.unread is not None:
+        attributes[UNREAD] = notice.unread
     # One notice is one sighting, however often its node is read; one that was taken back and is made again is another.
     since = taken_back.isoformat() if taken_back is not None else ""
-    words = (fact.name, fact.uid, notice.mark, notice.subtype, str(attributes.get(NOT_BEFORE, "")), since)
+    words = (
+        fact.name,
+        fact.uid,
+        notice.mark,
+        notice.subtype,
+        str(attributes.get(NOT_BEFORE, attributes.get(UNREAD, ""))),
+        since,
+    )
     return _at(fact, digest("notice", *words, size=12), firing=True, attributes=attributes)
 
 

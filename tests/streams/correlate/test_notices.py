@@ -118,6 +118,21 @@ def test_a_persons_mark_on_the_node_leaves_the_notice_to_them() -> None:
     assert world.only().state is IncidentState.SUPPRESSED
 
 
+def test_a_time_that_cannot_be_read_is_told_and_not_taken_for_somebodys_work() -> None:
+    world = World(cluster({"llama": FOUR}))
+    unread = NodeNotice("a person", "faultline.dev/leaves-at", "termination", unread="tomorrow")
+    theirs = NodeWork("its own notice", "faultline.dev/leaves-at", "gone")
+    world.tell(marked("n2", 10, unread, work=theirs))
+    world.pass_to(60)
+    told = world.only()
+    assert told.state is IncidentState.OPEN
+    assert told.reason.endswith("when that is cannot be read: tomorrow")
+    assert "deadline" not in told.facts
+    world.tell(marked("n2", 90, taken(HOUR), work=theirs))
+    world.pass_to(120)
+    assert world.only().facts["deadline"] == rfc3339(at(HOUR))
+
+
 def test_the_same_facts_in_any_order_give_the_same_deadline() -> None:
     facts = [marked("n2", 10, taken(HOUR)), marked("n2", 40, taken(HOUR), unschedulable=True)]
     found = []

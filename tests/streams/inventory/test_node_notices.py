@@ -57,6 +57,21 @@ def test_a_condition_says_what_and_when(event: str, subtype: str) -> None:
     assert (found.subtype, found.not_before) == (subtype, SOON.replace(microsecond=0))
 
 
+@pytest.mark.parametrize("written", ["tomorrow", "", "99999999999", "10:30"])
+def test_a_time_that_cannot_be_read_is_kept_as_it_stands(written: str) -> None:
+    found = node_notice(node(annotations={"faultline.dev/leaves-at": written}), AT)
+    assert found is not None
+    assert (found.not_before, found.unread) == (None, written or "nothing")
+    fact = node_fact("c1", node(annotations={"faultline.dev/leaves-at": written}), AT)
+    assert decode(NodeFact, encode(fact)).notice == found
+
+
+def test_a_condition_that_names_no_time_is_no_time_that_cannot_be_read() -> None:
+    found = node_notice(azure("Preempt Scheduled"), AT)
+    assert found is not None
+    assert (found.not_before, found.unread) == (None, None)
+
+
 def test_a_condition_that_is_over_is_no_notice() -> None:
     assert node_notice(azure("VM has no scheduled event", "NoVMEventScheduled", "False"), AT) is None
 
