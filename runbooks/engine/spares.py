@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from runbooks.engine.job_condition import JobCondition, condition_of
 from streams.inventory.cluster_view import ClusterView
 from streams.model.entity import JobRef
-from streams.model.facts import NodeFact
+from streams.model.facts import NodeFact, taint_key
+from streams.model.message import some
 
 SPARE = "faultline.dev/spare"
 """Label and taint of a node in reserve."""
 
 MOST_NAMED = 8
 """How many spares a plan names: it is approved with them."""
+
+TOLD = 3
+"""How many of them are told with their places."""
 
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 
@@ -46,16 +50,21 @@ class SpareChoice:
         """As the parameter `spares` of the two actions: `node=place` each, between ` | `."""
         return " | ".join(f"{spare.node}={spare.place}" for spare in self.spares)
 
+    @property
+    def told(self) -> str:
+        """For people: the nearest few, with their places."""
+        return some([f"{spare.node} ({spare.place})" for spare in self.spares], TOLD)
+
 
 def is_spare(node: NodeFact) -> bool:
     """Whether the node is in reserve now."""
-    return any(_key_of(taint) == SPARE for taint in node.taints)
+    return any(taint_key(taint) == SPARE for taint in node.taints)
 
 
 def choice(node: str, jobs: Iterable[JobRef], view: ClusterView) -> SpareChoice:
     """The spares that may take the place of `node`. Without any spare in the cluster there is nothing to say."""
     lost = view.nodes.get(node)
-    reserve = [fact for fact in view.nodes.values() if is_spare(fact)]
+    reserve = view.tainted(SPARE)
     if lost is None or not reserve:
         return SpareChoice()
     moving = [job for job in jobs if condition_of(job.key, view) is JobCondition.STANDS]
@@ -102,7 +111,7 @@ def _place(fact: NodeFact, lost: NodeFact) -> tuple[int, str, str]:
 
 def _fits(fact: NodeFact, lost: NodeFact) -> bool:
     """Whether a job that ran on the lost node can run here once the spare's taint is gone."""
-    others = [t for t in fact.taints if _key_of(t) != SPARE and t.rpartition(":")[2] in _KEEPS_OUT]
+    others = [t for t in fact.taints if taint_key(t) != SPARE and t.rpartition(":")[2] in _KEEPS_OUT]
     usable = (
         fact.ready and not fact.unschedulable and not fact.joining and fact.worked_on is None and not others
     )
@@ -134,7 +143,3 @@ def _missing(job: JobRef, node: str, view: ClusterView) -> set[str]:
         if (fact := view.nodes.get(name)) is None or not fact.ready or fact.unschedulable
     }
     return unusable | {node}
-
-
-def _key_of(taint: str) -> str:
-    return taint.partition(":")[0].partition("=")[0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streams.model.facts import Fact, JobFact, NodeFact, PodFact
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact, taint_key
 
 Place = Literal["pool", "rack", "leaf"]
 """A place that several nodes share."""
@@ -32,6 +32,7 @@ class ClusterView:
     version: int = 0
     """Rises with every change of a node: what was counted over all nodes holds as long as it stands still."""
     _groups: dict[str, tuple[int, dict[str | None, list[NodeFact]]]] = field(default_factory=dict)
+    _tainted: dict[str, tuple[int, tuple[NodeFact, ...]]] = field(default_factory=dict)
     _gpu_nodes: tuple[int, Mapping[str | None, GpuNodes]] | None = None
     _by_node: defaultdict[str, dict[str, PodFact]] = field(default_factory=lambda: defaultdict(dict))
     _by_job: defaultdict[str, dict[str, PodFact]] = field(default_factory=lambda: defaultdict(dict))
@@ -86,6 +87,16 @@ class ClusterView:
             }
             self._gpu_nodes = (self.version, found)
         return self._gpu_nodes[1]
+
+    def tainted(self, key: str) -> tuple[NodeFact, ...]:
+        """The nodes that bear a taint of this key."""
+        known = self._tainted.get(key)
+        if known is None or known[0] != self.version:
+            found = tuple(
+                fact for fact in self.nodes.values() if any(taint_key(taint) == key for taint in fact.taints)
+            )
+            known = self._tainted[key] = (self.version, found)
+        return known[1]
 
     def pods_on(self, node: str) -> Iterator[PodFact]:
         """Pods on the node that have not ended."""

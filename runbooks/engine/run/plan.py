@@ -74,9 +74,8 @@ def plan(
     bound: dict[str, list[PlannedStep]] = {}
     by_id = {step.id: step for step in runbook.steps}
     left_out: dict[str, str] = {}
-    notes: dict[str, str] = {}
-    chosen: SpareChoice | None = None
-    released = False
+    gives = any(step.action == "release_spare" for step in runbook.steps)
+    spares = choice(faulty_entity(incident).node or "", incident.jobs, view) if gives else SpareChoice()
     for step in runbook.steps:
         if why := _not_here(step, actions, left_out):
             left_out[step.id] = why
@@ -86,15 +85,10 @@ def plan(
             continue
         settled = _evaluated(step, runbook, facts, values)
         if step.action in SPARES:
-            if chosen is None:
-                chosen = choice(faulty_entity(incident).node or "", incident.jobs, view)
-            if not chosen.spares or (step.action == "return_spare" and not released):
+            if not spares.spares:
                 bound[step.id] = []
-                if chosen.why_none and step.action == "release_spare":
-                    notes[step.id] = f"no spare is released: {chosen.why_none}"
                 continue
-            released = True
-            settled = settled.model_copy(update={"params": {"spares": chosen.listed}})
+            settled = _with_spares(settled, spares)
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or faulty_entity(incident) != incident.root
         if step.action == "resume_job" and (suspects := _open_suspects(incident)):
@@ -125,7 +119,9 @@ def plan(
         steps=steps,
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
-        left_out=tuple(f"{step}: {why}" for step, why in (left_out | notes).items()),
+        left_out=tuple(
+            f"{step}: {why}" for step, why in (left_out | _without_spares(runbook, spares)).items()
+        ),
         escalation=Escalation(step_up.to, step_up.after, step_up.within_s, step_up.per) if step_up else None,
         parameters=values,
     )
@@ -199,6 +195,20 @@ def _with_nodes(step: Step, target: Target, view: ClusterView) -> Step:
 
 def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
+
+
+def _with_spares(step: Step, spares: SpareChoice) -> Step:
+    """The step with the nodes that it may give out; who reads the plan sees the nearest of them."""
+    told = f"{step.describe}: {spares.told}" if step.action == "release_spare" else step.describe
+    return step.model_copy(update={"params": {"spares": spares.listed}, "describe": told})
+
+
+def _without_spares(runbook: Runbook, spares: SpareChoice) -> dict[str, str]:
+    """Why the steps that would give out spares are left out, where there are spares at all."""
+    if not spares.why_none:
+        return {}
+    giving = [step.id for step in runbook.steps if step.action == "release_spare"]
+    return dict.fromkeys(giving, f"no spare is released: {spares.why_none}")
 
 
 def _remarks(step: Step, target: Target, view: ClusterView) -> str:

@@ -109,6 +109,7 @@ def test_the_plan_names_the_spares_and_restarts_the_job_after_one_is_released() 
     book = next(one for one in LIBRARY if one.id == "gpu-off-bus")
     steps = {step.id: step for step in plan(about, book, full("node-10"), Mode.AUTO, WITH_SPARES).steps}
     assert steps["spare"].params == {"spares": "node-10=its place in the network is not known"}
+    assert steps["spare"].describe.endswith(": node-10 (its place in the network is not known)")
     assert "spare" in steps[f"resume:{JOB.key}"].needs
     assert not steps["spare"].destructive
     without = plan(about, book, full(), Mode.AUTO, WITH_SPARES)
