@@ -36,7 +36,8 @@ from connectors.kubernetes.annotations import INCIDENT, MANAGED, annotations_of,
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.drain import BUDGET_PAUSE_S, EVICTIONS_A_ROUND
-from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
+from connectors.kubernetes.errors import Conflict, NotFound
+from connectors.kubernetes.eviction import evict
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
 from connectors.kubernetes.objects import is_ready, name_of
 from connectors.kubernetes.out_of_service import hangs
@@ -77,7 +78,7 @@ class EvictLever:
 
         async def once() -> Outcome:
             place = await self._place(effect, kind)
-            if (no := _out_of_reach(place.job, kind, effect)) is not None:
+            if (no := suspension.not_to_be_touched(place.job, kind, effect)) is not None:
                 return no
             before = _chosen(place.job, effect)
             chosen = eviction_choice.choose(place.job, place.pods, place.closed, before, self._clock())
@@ -135,7 +136,9 @@ class EvictLever:
         job = await job_of(self._cluster, kind, effect)
         pods = resume_check.unfinished(await pods_of(self._cluster, kind, job))
         used = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
-        nodes = await self._cluster.list_all(path_of("v1", "nodes")) if used else []
+        # What this incident has closed is unschedulable: of ten thousand nodes a few are.
+        query = {"fieldSelector": "spec.unschedulable=true"}
+        nodes = await self._cluster.list_all(path_of("v1", "nodes"), query=query) if used else []
         closed = {
             str(node["metadata"]["name"]): node
             for node in nodes
@@ -160,7 +163,7 @@ class EvictLever:
         }
 
         def decide(job: Object) -> GuardedChange | Outcome:
-            if (no := _out_of_reach(job, kind, effect)) is not None:
+            if (no := suspension.not_to_be_touched(job, kind, effect)) is not None:
                 return no
             if _chosen(job, effect) != before:
                 raise Conflict(f"{name_of(job)}: another process has chosen pods meanwhile")
@@ -173,21 +176,10 @@ class EvictLever:
         wanted = {uid for _, uid in chosen}
         blocked: dict[str, str] = {}
         for pod in [pod for pod in place.there if pod["metadata"]["uid"] in wanted][:EVICTIONS_A_ROUND]:
-            about = pod["metadata"]
-            if about.get("deletionTimestamp"):
+            if pod["metadata"].get("deletionTimestamp"):
                 continue
-            lease.check()
-            try:
-                await self._cluster.evict(about["namespace"], about["name"], uid=about["uid"])
-            except EvictionBlocked as error:
-                blocked[name_of(pod)] = str(error).rpartition(": ")[2]
-            except (NotFound, Conflict):
-                continue  # gone, or another pod has its name by now: the next round sees it
-            except MaybeApplied as error:
-                # HTTP 500 with this text: the pod matches several budgets, and was certainly not evicted.
-                if "more than one PodDisruptionBudget" not in str(error):
-                    raise
-                blocked[name_of(pod)] = "several PodDisruptionBudgets"
+            if by := (await evict(self._cluster, pod, lease)).blocked:
+                blocked[name_of(pod)] = by
         return blocked
 
     def _judged(self, effect: Effect, place: _Place, chosen: Chosen, *, ours: bool) -> Outcome:
@@ -233,20 +225,7 @@ def _chosen(job: Object, effect: Effect) -> Chosen:
     return tuple((group, uid) for group, _, uid in pairs)
 
 
-def _out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
-    name, uid = name_of(job), effect.target.uid
-    if uid is not None and uid != job["metadata"].get("uid"):
-        return Refused(f"{name} was replaced: the uid of the {kind.name} differs from the one in the plan")
-    if (end := kind.end(job)) is not None:
-        return Refused(f"{name} has ended: {end.by}", moot=True)
-    if job["metadata"].get("deletionTimestamp"):
-        return Refused(f"{name} is being deleted", moot=True)
-    if opted_out(job):
-        return Refused(f"{name} is opted out ({MANAGED}=false)")
-    return None
-
-
 def _blocked(blocked: Mapping[str, str], chosen: Chosen) -> Blocked:
     by = ", ".join(sorted(set(blocked.values())))
-    reason = f"PodDisruptionBudget keeps {', '.join(sorted(blocked)[:NAMED])} on a closed node: {by}"
-    return Blocked("PodDisruptionBudget", reason, BUDGET_PAUSE_S, {"evicted": len(chosen)})
+    reason = f"{by} keeps {', '.join(sorted(blocked)[:NAMED])} on a closed node"
+    return Blocked(by, reason, BUDGET_PAUSE_S, {"evicted": len(chosen)})

@@ -125,8 +125,8 @@ def not_ours(marks: SuspendAnnotations, reason: str) -> Blocked:
     return Blocked.person(reason) if marks.resumed is not None else Blocked(SOMEBODY_ELSE, reason)
 
 
-def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
-    """Why Faultline must not change this job's suspend field at all; None when it may."""
+def not_to_be_touched(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
+    """Why nothing may be done to this job at all; None when something may."""
     name = name_of(job)
     if not _is_it(job, effect):
         return Refused(f"{name} was replaced: the uid of the {kind.name} differs from the one in the plan")
@@ -138,12 +138,18 @@ def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
         return Refused(f"{name} is being deleted", moot=True)
     if opted_out(job):
         return Refused(f"{name} is opted out ({MANAGED}=false)")
+    return None
+
+
+def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
+    """Why Faultline must not change this job's suspend field; None when it may."""
+    name = name_of(job)
+    if (no := not_to_be_touched(job, kind, effect)) is not None:
+        return no
     if (owner := controller(job)) is not None:
         above = f"{owner.get('kind')} {owner.get('name')}"
         return Refused(f"{name} is managed by {above}, which would revert spec.suspend; act on the parent")
     means = kind.means(job)
-    if means.lever is Lever.QUEUE:
-        return Refused(f"{name} is managed by Kueue, which would revert spec.suspend")
     if means.lever is not Lever.SUSPEND:
         return Refused(f"{name} cannot be suspended: {means.reason or f'it is moved by {means.lever}'}")
     return None

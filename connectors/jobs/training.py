@@ -102,11 +102,9 @@ class TrainingJobs:
             except Forbidden as error:
                 return Refused(f"not permitted: {how_to_permit(kind.watched_as[0])} ({error})")
             means = kind.means(job)
-            lever = self._levers.get(means.lever) if means.lever is not None else None
-            if lever is None:
-                why = means.reason or f"no connector for the lever {means.lever} is configured"
-                return Refused(f"{effect.target} cannot be stopped and started again: {why}")
-            return await pull(lever)
+            if means.lever is None:
+                return Refused(f"{effect.target} cannot be stopped and started again: {means.reason}")
+            return await pull(self._levers[means.lever])
 
         return await attempted(once)
 

@@ -10,7 +10,6 @@ Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,7 +29,8 @@ from connectors.base import (
 from connectors.kubernetes.annotations import MANAGED, annotations_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
-from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
+from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.eviction import evict
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
 from connectors.kubernetes.objects import controller, has_ended, is_ready, name_of
 from connectors.kubernetes.out_of_service import (
@@ -53,8 +53,6 @@ EVICTIONS_A_ROUND = 20
 NOBODY = "the lack of a controller that would recreate it"
 NAMED = 5
 """Pods listed by name in a text; the rest are counted."""
-
-_BUDGET_NAMED = re.compile(r"disruption budget (\S+) needs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,23 +217,11 @@ async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
 
 async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: EvictionRound) -> None:
     """Request one eviction and record its result. Errors that concern more than this pod are raised."""
-    about = pod["metadata"]
-    lease.check()
-    try:
-        await cluster.evict(about["namespace"], about["name"], uid=about["uid"])
-    except EvictionBlocked as error:
-        named = _BUDGET_NAMED.search(str(error))
-        budget = f"{about['namespace']}/{named[1]}" if named else "of unknown name"
-        done.blocked[name_of(pod)] = f"PodDisruptionBudget {budget}"
-    except (NotFound, Conflict):
-        done.leaving += 1  # gone, replaced by a pod of its name, or changed just now: the next round sees it
-    except MaybeApplied as error:
-        # HTTP 500 with this text: the pod matches several budgets, and was certainly not evicted (API-initiated eviction).
-        if "more than one PodDisruptionBudget" not in str(error):
-            raise
-        done.blocked[name_of(pod)] = "several PodDisruptionBudgets"
+    answer = await evict(cluster, pod, lease)
+    if answer.blocked:
+        done.blocked[name_of(pod)] = answer.blocked
     else:
-        done.evicted += 1
+        done.evicted += answer.granted
         done.leaving += 1
 
 

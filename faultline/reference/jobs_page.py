@@ -22,17 +22,11 @@ SAMPLE: KubeObject = {"metadata": {"name": "sample", "namespace": "sample"}, "sp
 """A job that says nothing of itself: what holds for it holds for its kind."""
 
 _BY: Mapping[Lever, str] = {
-    Lever.QUEUE: "`spec.active` of its Kueue Workload",
-    Lever.COMMAND: "commands to its controller",
     Lever.EVICT: "eviction of its pods on closed nodes",
-    Lever.REQUEUE: "a requeue by its workload manager",
 }
 
 _STOPPED: Mapping[Lever, str] = {
-    Lever.QUEUE: "its Workload is evicted, and its pods are gone",
-    Lever.COMMAND: "its controller shows the phase, and its pods are gone",
     Lever.EVICT: "no pod of it is left on the closed nodes",
-    Lever.REQUEUE: "its workload manager shows it pending",
 }
 
 _PROOF: Mapping[Proof, str] = {
@@ -51,8 +45,8 @@ LEGEND = """\
 Every kind is back when as many pods as its spec wants are Running and Ready, none of them on a node that is NotReady
 or that Faultline has cordoned, and it makes progress. `retries`: whether the restarts that its controller still makes
 are known; a move that takes the last one is asked about (`retry budget`). `rights`: the component of `k8s/features`
-that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)). Every job with the label
-`kueue.x-k8s.io/queue-name` is stopped and started through its queue, whatever its kind.
+that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)). A job with the label
+`kueue.x-k8s.io/queue-name` is not moved, whatever its kind: Kueue would revert it, so its owner is told.
 """
 
 HEALING = """\

@@ -13,10 +13,7 @@ from streams.model.kinds import WorkloadClass
 
 WORDS: Mapping[str, str] = {
     "suspend": "suspended, and resumed elsewhere",
-    "queue": "stopped and started through its Kueue workload",
-    "command": "stopped and resumed by commands to its controller",
     "evict": "evicted from the closed node, and made anew by its controller",
-    "requeue": "requeued by its workload manager",
 }
 """What is done with each lever (`streams.job_kinds.kind.Lever`)."""
 

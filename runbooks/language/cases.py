@@ -97,7 +97,7 @@ class JobFixture(StrictModel):
     lever: str | None = Field(None, description="by what it is stopped, e.g. suspend")
     immovable: str | None = Field(None, description="why it cannot be stopped and started again")
     cost: str | None = Field(None, description="what stopping and starting costs it")
-    costs_retries: int | None = Field(None, description="how many of its restarts that takes up")
+    costs_retries: int | None = Field(None, description="how many of its restarts that costs")
     retries_left: int | None = None
     heals_within_s: float | None = Field(
         None, description="its own controller replaces lost pods within so long"

@@ -28,5 +28,6 @@ JOB_SET = JobKind(
     pod_labels=by_name("jobset.sigs.k8s.io/jobset-name"),
     children=frozenset({"Job"}),
     roles=_roles,
+    no_lever="Faultline does not set spec.suspend of JobSets: set it, and reset it once its pods are gone",
     heals_within_s=by_failure_policy,
 )

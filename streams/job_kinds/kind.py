@@ -20,14 +20,8 @@ class Lever(StrEnum):
 
     SUSPEND = "suspend"
     """A field of the object itself: `JobKind.suspend_at`."""
-    QUEUE = "queue"
-    """`spec.active` of its Kueue Workload: whatever is set on the job itself, Kueue reverts."""
-    COMMAND = "command"
-    """Command objects, which Volcano's controller takes."""
     EVICT = "evict"
     """Its pods on closed nodes are evicted, and its controller or queue makes them anew elsewhere."""
-    REQUEUE = "requeue"
-    """The requeue of a workload manager outside Kubernetes: Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,7 @@ class Means:
     cost: str = ""
     """With one: what using it costs the job, e.g. one of its retries."""
     retries: int = 0
-    """With one: how many of the job's restarts using it takes up."""
+    """With one: how many of the job's restarts using it costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +159,7 @@ class JobKind:
     cost: Callable[[KubeObject], str] = lambda job: ""
     """What stopping and starting costs the job; empty where it costs nothing."""
     costs_retries: Callable[[KubeObject], int] = lambda job: 0
-    """How many of its restarts stopping and starting takes up."""
+    """How many of its restarts stopping and starting costs."""
     is_suspension_seen: Callable[[KubeObject], bool] = has_suspended_condition
     phase_suspended: Callable[[KubeObject], bool] = lambda job: False
     """Suspended in another way than by `suspend_at`, e.g. by a phase."""
@@ -233,8 +227,8 @@ class JobKind:
             return Means(None, f"its spec.managedBy is {manager}: it is moved where that runs, not here")
         if reason := self.immovable(job):
             return Means(None, reason)
-        if queue_of(job) is not None:
-            return Means(Lever.QUEUE, cost="it goes back to its queue and may wait there")
+        if (queue := queue_of(job)) is not None:
+            return Means(None, QUEUED.format(queue=queue))
         if self.lever is not None:
             return Means(self.lever, cost=self.cost(job), retries=self.costs_retries(job))
         if self.suspend_at:
@@ -242,6 +236,10 @@ class JobKind:
         return Means(None, self.no_means)
 
 
+QUEUED = (
+    "Kueue admits it (queue {queue}) and would revert what is set on the job itself: set spec.active of its Workload to false, "
+    "and to true again once its pods are gone"
+)
 QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 """Label of objects that Kueue admits; an annotation in its first versions."""
 

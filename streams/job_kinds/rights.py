@@ -20,7 +20,6 @@ _BY_GROUP: Mapping[str, str] = {
     "leaderworkerset.x-k8s.io": "jobs-lws",
     "disaggregatedset.x-k8s.io": "jobs-lws",
     "batch.volcano.sh": "jobs-volcano",
-    "kueue.x-k8s.io": "jobs-kueue",
     "workload.codeflare.dev": "jobs-appwrapper",
     "elastic.iml.github.io": "jobs-dlrover",
     "sagemaker.amazonaws.com": "jobs-hyperpod",

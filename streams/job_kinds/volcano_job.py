@@ -36,4 +36,5 @@ VOLCANO_JOB = JobKind(
     roles=_roles,
     phase_suspended=lambda job: _phase(job) in ("Aborting", "Aborted"),
     end=_end,
+    no_lever="Faultline sends Volcano no commands: suspend and resume it with vcctl, which costs it one of its retries",
 )

@@ -93,7 +93,6 @@ async def close(world: KubeWorld, node: str) -> None:
 # What the simulator does, as the project documents it
 
 
-@pytest.mark.nightly  # of the simulator itself
 async def test_simulated_a_lost_worker_makes_its_whole_group_anew_and_no_other(lws_world: KubeWorld) -> None:
     """Failure Handling: RecreateGroupOnPodRestart, the default."""
     _, pods = await running_set(lws_world, nodes=4)
@@ -110,7 +109,6 @@ async def test_simulated_a_lost_worker_makes_its_whole_group_anew_and_no_other(l
     await eventually(anew, "group 0 is made anew, group 1 is as it was")
 
 
-@pytest.mark.nightly  # of the simulator itself
 async def test_simulated_with_the_policy_none_only_the_lost_worker_is_replaced(lws_world: KubeWorld) -> None:
     """Failure Handling: None."""
     _, pods = await running_set(lws_world, nodes=4, policy="None")
@@ -275,7 +273,6 @@ class EvictCase(Case):
         return job["spec"], job["metadata"].get("annotations"), pods
 
 
-@pytest.mark.nightly  # each case waits for a group of its own; the stories above show the same server at work
 class TestEvict(EffectContract):
     @pytest.fixture
     async def case(self, lws_world: KubeWorld) -> Case:
