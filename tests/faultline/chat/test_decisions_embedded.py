@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from faultline.chat.process import Chat
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.config.settings import KafkaSettings
-from streams.model.clock import rfc3339, utc_now
+from streams.model.clock import Clock, rfc3339, utc_now
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.run import Approval, Mode, StepState
@@ -28,12 +28,15 @@ pytestmark = pytest.mark.embedded
 
 
 @asynccontextmanager
-async def answered(settings: KafkaSettings, server: SlackStandin) -> AsyncIterator[None]:
+async def answered(
+    settings: KafkaSettings, server: SlackStandin, *, clock: Clock = utc_now
+) -> AsyncIterator[None]:
     """The chat where a gateway takes presses."""
     connector = slack(
         server.base_url, posts_per_s=1000, calls_per_minute=60_000, signing_secret=SecretStr("s")
     )
-    async with running(Chat(settings, connector, channel=CHANNEL, debounce_s=0.05, lease_s=30, buttons=True)):
+    chat = Chat(settings, connector, channel=CHANNEL, debounce_s=0.05, lease_s=30, buttons=True, clock=clock)
+    async with running(chat):
         yield
     await connector.close()
 
@@ -103,12 +106,27 @@ async def test_a_question_that_is_decided_elsewhere_has_no_buttons_any_more(tmp_
     assert buttons(decided) == []
 
 
+class HeldClock:
+    """Stands still until it is let go, and runs from there."""
+
+    def __init__(self) -> None:
+        self._stood_at = utc_now()
+        self._let_go_at: datetime | None = None
+
+    def __call__(self) -> datetime:
+        return self._stood_at + (utc_now() - self._let_go_at if self._let_go_at else timedelta())
+
+    def let_go(self) -> None:
+        self._let_go_at = utc_now()
+
+
 async def test_a_silence_holds_back_the_run_until_its_end_and_then_it_is_told(tmp_path: Path) -> None:
+    clock = HeldClock()
     incident = new()
     begun = thread_documents.run(incident, cordon=StepState.RUNNING)
-    until = utc_now() + timedelta(seconds=6)
+    until = clock() + timedelta(seconds=1)
     silenced = TimelineEntry(
-        incident.id, "c1", utc_now(), "alice", "person.silence", "silenced", {"until": rfc3339(until)}
+        incident.id, "c1", clock(), "alice", "person.silence", "silenced", {"until": rfc3339(until)}
     )
     async with (
         broker.running(log=tmp_path / "broker.log") as embedded,
@@ -116,11 +134,15 @@ async def test_a_silence_holds_back_the_run_until_its_end_and_then_it_is_told(tm
         writing(embedded.settings) as write,
     ):
         await write(incident, silenced, begun)
-        async with answered(embedded.settings, server):
+        async with answered(embedded.settings, server, clock=clock):
             await seen(lambda: server.roots(), "the incident is told")
+            await write(replace(incident, id="another", revision=1))
+            await seen(lambda: len(server.roots()) == 2, "all that was written before has been read")
             assert "silence" not in buttons(server.roots()[0])
+            assert not _told(server, "Runbook")
+            clock.let_go()
             await seen(lambda: _told(server, "Runbook"), "the run is told")
-            assert utc_now() >= until
+            assert clock() >= until
             await seen(lambda: "silence" in buttons(server.roots()[0]), "it can be silenced again")
 
 

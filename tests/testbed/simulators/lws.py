@@ -18,6 +18,7 @@ from copy import deepcopy
 
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from connectors.kubernetes.objects import controller
 from streams.job_kinds.leader_worker_set import (
     AFTER_START,
     GROUP,
@@ -39,8 +40,8 @@ class LeaderWorkerSets:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
-        self._seen: dict[str, str] = {}
-        """The uid of each pod by name: one that has another was lost in between."""
+        self._workers: dict[str, set[str]] = {}
+        """The uids of the workers that each leader (by its uid) has had."""
 
     @classmethod
     @asynccontextmanager
@@ -75,9 +76,10 @@ class LeaderWorkerSets:
             owner["metadata"]["name"], owner, owner, leader, owner["spec"].get("replicas", 1), {WORKER: "0"}
         )
         pods = await self._pods(owner)
+        # Before they are labelled: whoever sees the labels may delete a pod at once, and it has to be known by then.
+        await self._restart(owner, pods)
         for pod in pods:
             await self._label(pod)
-        await self._restart(owner, pods)
         for pod in pods:
             labels = pod["metadata"].get("labels") or {}
             is_leader = labels.get(WORKER) == "0" and GROUP in labels
@@ -93,32 +95,33 @@ class LeaderWorkerSets:
                 )
 
     async def _restart(self, owner: Object, pods: list[Object]) -> None:
-        """Make the groups anew that have lost a pod, as far as the policy says."""
-        lost: set[str] = set()
-        for pod in pods:
-            about = pod["metadata"]
-            group = (about.get("labels") or {}).get(GROUP)
-            if group is None:
+        """Make the groups anew that have lost a worker, as far as the policy says.
+
+        A worker belongs to the leader whose StatefulSet made it. One that was lost stays lost until that leader is gone: a round
+        that fails halfway, or comes when the next worker is not there yet, forgets nothing.
+        """
+        made_by = {
+            sets["metadata"]["uid"]: (controller(sets) or {}).get("uid") for sets in await self._sets()
+        }
+        for leader in [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(WORKER) == "0"]:
+            about = leader["metadata"]
+            mine = [pod for pod in pods if made_by.get((controller(pod) or {}).get("uid")) == about["uid"]]
+            staying = {pod["metadata"]["uid"] for pod in mine if not pod["metadata"].get("deletionTimestamp")}
+            known = self._workers.setdefault(about["uid"], set())
+            lost = len(staying) < len(mine) or not known <= staying
+            known |= staying
+            if about.get("deletionTimestamp") or not lost or not recreates_groups(owner):
                 continue
-            before = self._seen.get(about["name"])
-            if about.get("deletionTimestamp") or before not in (None, about["uid"]):
-                lost.add(group)
-            self._seen[about["name"]] = about["uid"]
-        for name in set(self._seen) - {pod["metadata"]["name"] for pod in pods}:
-            lost.add(name.removeprefix(f"{owner['metadata']['name']}-").partition("-")[0])
-            del self._seen[name]
-        for group in lost:
-            members = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(GROUP) == group]
-            pending = any(pod["status"].get("phase") == "Pending" for pod in members)
-            if not recreates_groups(owner) or (restart_policy(owner) == AFTER_START and pending):
+            if restart_policy(owner) == AFTER_START and any(
+                pod["status"].get("phase") == "Pending" for pod in (leader, *mine)
+            ):
+                self._workers[about["uid"]] = staying  # such a loss does not count, then or later
                 continue
-            for pod in members:
-                if pod["metadata"]["labels"].get(WORKER) != "0" or pod["metadata"].get("deletionTimestamp"):
-                    continue
-                # A leader that came after its worker went is new already.
-                if any(one["metadata"].get("labels", {}).get(WORKER) != "0" for one in members):
-                    path = path_of("v1", "pods", namespace=self._namespace, name=pod["metadata"]["name"])
-                    await self._cluster.delete(path, uid=pod["metadata"]["uid"], propagation="Foreground")
+            path = path_of("v1", "pods", namespace=self._namespace, name=about["name"])
+            await self._cluster.delete(path, uid=about["uid"], propagation="Foreground")
+
+    async def _sets(self) -> list[Object]:
+        return await self._cluster.list_all(path_of("apps/v1", "statefulsets", namespace=self._namespace))
 
     async def _pods(self, owner: Object) -> list[Object]:
         query = {"labelSelector": f"{NAME}={owner['metadata']['name']}"}
@@ -132,7 +135,9 @@ class LeaderWorkerSets:
         missing = {GROUP: ordinal} if labels.get(WORKER) == "0" else {WORKER: ordinal}
         if not missing.keys() <= labels.keys():
             path = path_of("v1", "pods", namespace=self._namespace, name=about["name"])
-            await self._cluster.patch(path, {"metadata": {"uid": about["uid"], "labels": missing}})
+            # Another pod may have the name by now: with the version that is a conflict, by the uid alone an invalid request.
+            read = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
+            await self._cluster.patch(path, {"metadata": {**read, "labels": missing}})
             about["labels"] = labels | missing
 
     async def _stateful_set(
