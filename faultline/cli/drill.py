@@ -26,6 +26,7 @@ from faultline.cli.send_options import SendOptions
 from runbooks.engine.node_release import SCOPE
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, producer, started, topic_name
+from streams.kafka.plain_errors import plain
 from streams.kafka.topics import INCIDENTS, RAW_NODE_LOGS, RUNS, SIGNALS, THREADS, Topic, partition_of
 from streams.model.clock import rfc3339, utc_now
 from streams.model.conversation import Verb
@@ -82,7 +83,7 @@ async def play(settings: Settings, wait_s: float, actor: str | None) -> Played:
             try:
                 await _write_line(settings.kafka, watch)
             except KafkaError as error:
-                return Played(watch, RAW, left_over, f"the record was not written: {error}")
+                return Played(watch, RAW, left_over, f"the record was not written: {plain(error)}")
             await follower.until(lambda: not watch.missing or bool(watch.unsafe), wait_s)
         finally:
             if watch.incident is not None:

@@ -6,6 +6,7 @@ Exit codes others script against: 0 success, 1 negative result, 2 wrong usage or
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -89,6 +90,9 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 
 def main() -> NoReturn:
     """Run the command line. A `FaultlineError` becomes one line on stderr and its exit code."""
+    # Where nothing sets logging up (`run` does), the last-resort handler of Python would print what libraries log; what matters
+    # of it is in our own error.
+    logging.getLogger().addHandler(logging.NullHandler())
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -102,4 +106,19 @@ def main() -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
+    except Exception as error:
+        if (why := _why_kafka_failed(error)) is None:
+            raise
+        click.echo(f"faultline: Kafka: {why}", err=True)
+        code = EXIT_UNREACHABLE
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _why_kafka_failed(error: Exception) -> str | None:
+    """The reason in plain words, where it is an error of the Kafka client. One that was never loaded raised nothing."""
+    loaded = sys.modules.get("aiokafka.errors")
+    if loaded is None or not isinstance(error, loaded.KafkaError):
+        return None
+    from streams.kafka.plain_errors import plain
+
+    return plain(error)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from streams.config.section import ContradictionAt
 from streams.config.setting_types import suggestion
 
 Path = tuple[int | str, ...]
@@ -35,15 +36,21 @@ def fault_lines(
     return found
 
 
-def paths_of(error: ValidationError) -> list[Path]:
-    """The paths of the values that are wrong by themselves, and of those that contradict another one."""
-    found: list[Path] = []
-    for one in error.errors(include_url=False, include_input=False):
-        if one["type"] == "contradictions":
-            found += [(*one["loc"], *keys[0].split(".")) for keys, _ in one["ctx"]["found"]]
-        elif one["loc"]:
-            found.append(tuple(one["loc"]))
-    return found
+def wrong_values(error: ValidationError) -> list[Path]:
+    """The paths of the values that are wrong by themselves."""
+    found = error.errors(include_url=False, include_input=False)
+    return [tuple(one["loc"]) for one in found if one["loc"] and one["type"] != "contradictions"]
+
+
+def contradiction_lines(
+    found: Iterable[ContradictionAt], root: yaml.Node | None, *, besides: Sequence[Path] = ()
+) -> list[str]:
+    """A line for each contradiction of which no key touches one of the values `besides`, which are known to be wrong."""
+    return [
+        f"  {_place(keys[0], root)}{shown(keys[0])}: {why}"
+        for keys, why in found
+        if not any(_touches(key, wrong) for key in keys for wrong in besides)
+    ]
 
 
 def no_json(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -188,8 +195,8 @@ def _place(path: Path, root: yaml.Node | None) -> str:
             if pair is None:
                 break
             key, node = pair
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            key = node = node.value[part]
+        elif isinstance(node, yaml.SequenceNode) and str(part).isdigit() and int(part) < len(node.value):
+            key = node = node.value[int(part)]
         else:
             break
     return f"{_at(key)}: " if key is not None else ""

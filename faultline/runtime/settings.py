@@ -24,11 +24,12 @@ from pydantic_settings import (
 
 from faultline.runtime.setting_faults import (
     SETTINGS_FILE,
+    contradiction_lines,
     fault_lines,
     no_json,
-    paths_of,
     twice,
     unknown_variables,
+    wrong_values,
 )
 from streams.config.connector_settings import (
     KubernetesSettings,
@@ -39,6 +40,7 @@ from streams.config.console_settings import ConsoleSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.config.notifier_settings import NotifierSettings
 from streams.config.post_settings import PostSettings
+from streams.config.section import contradictions_in, raise_contradictions, values_alone
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
     Contradiction,
@@ -47,7 +49,6 @@ from streams.config.settings import (
     InventorySettings,
     KafkaSettings,
     ResponderSettings,
-    contradicting,
 )
 from streams.config.ticket_settings import JiraSettings, TicketSettings
 from streams.kafka.lease import MARGIN_S, longest_s
@@ -119,8 +120,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if found := list(self.contradictions()):
-            raise contradicting(found)
+        raise_contradictions(self.contradictions())
         return self
 
     @classmethod
@@ -176,23 +176,25 @@ def load(path: Path | None = None) -> Settings:
 
 
 def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None) -> list[str]:
-    """Contradictions among the valid values: pydantic checks them only when the whole section is valid."""
-    left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), paths_of(error), list[str]()
+    """Contradictions among the valid values: pydantic looks for them only where all values of a section, and of all sections
+    within it, are valid and go together."""
+    left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), wrong_values(error), list[str]()
     for _ in range(_LOOKS):
         for path in wrong:
             _take_out(left, path)
         try:
-            _WithoutEnvironment(**left)
+            with values_alone():
+                whole = _WithoutEnvironment(**left)
         except ValidationError as further:
             found += fault_lines(further, Settings, root, besides=wrong)
-            wrong = [*wrong, *paths_of(further)]
+            wrong = [*wrong, *wrong_values(further)]
         else:
-            break
+            return found + contradiction_lines(contradictions_in(whole), root, besides=wrong)
     return found
 
 
-_LOOKS = 4
-"""How often settings are validated again without the wrong values: once per level of nested sections, and once more."""
+_LOOKS = 5
+"""How often settings are validated again without the wrong values: a row that misses what was taken out of it goes as a whole."""
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,15 +208,24 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _take_out(values: Any, path: Sequence[int | str]) -> None:
-    """Remove the value at a path; for an item of a list the whole list, because the other items would change their index."""
-    for number, part in enumerate(path):
-        if not isinstance(values, dict) or part not in values:
-            return
-        inner = values[part]
-        if number == len(path) - 1 or not isinstance(inner, dict):
-            del values[part]
-            return
-        values = inner
+    """Remove the value at a path, or what misses it. Items of lists keep their places: an item goes with its whole list."""
+    steps: list[tuple[Any, int | str]] = []
+    for part in path:
+        if not _has(values, part):
+            break
+        steps.append((values, part))
+        values = values[part]
+    while steps and isinstance(steps[-1][0], list):
+        steps.pop()
+    if steps:
+        holder, key = steps[-1]
+        del holder[key]
+
+
+def _has(values: Any, part: int | str) -> bool:
+    if isinstance(values, list):
+        return isinstance(part, int) and part < len(values)
+    return isinstance(values, dict) and part in values
 
 
 def _read_file(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:

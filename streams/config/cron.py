@@ -27,6 +27,15 @@ def check_cron(source: str) -> None:
         raise ValueError(f"{source!r}: {str(error).lower()}") from error
 
 
+def check_zone(name: str) -> str:
+    """The name of a time zone as it is. Raises ValueError when there is none of that name."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError(f"there is no time zone {name!r}") from error
+    return name
+
+
 def latest_cron(source: str, now: datetime, zone: ZoneInfo, within: timedelta) -> datetime | None:
     """The latest time at or before `now` (aware) that is not longer ago than `within`, in UTC; None when there is none."""
     # Without a zone cronsim counts by the wall alone. With one it starts at the wall's `now`, and in the hour that comes twice

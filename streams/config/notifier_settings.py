@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
-from streams.config.cron import check_cron, latest_cron
+from streams.config.cron import check_cron, check_zone, latest_cron
 from streams.config.setting_types import ClusterName, Url
 from streams.config.settings import DAY_S, Contradiction, Section
 from streams.model.kinds import IncidentFamily
@@ -78,11 +78,7 @@ class OpenHours(Section):
     @field_validator("tz")
     @classmethod
     def _is_zone(cls, value: str) -> str:
-        try:
-            ZoneInfo(value)
-        except (KeyError, OSError, ValueError) as error:
-            raise ValueError(f"there is no time zone {value!r}") from error
-        return value
+        return check_zone(value)
 
     def holds(self, now: datetime) -> bool:
         """Whether `now` is within it."""

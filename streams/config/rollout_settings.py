@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Field
 
 from streams.config.section import Contradiction, Section
 from streams.config.setting_types import Name, NodePattern
+from streams.model.clock import rfc3339
 
 
 class Stage(StrEnum):
@@ -44,20 +43,25 @@ class PoolRollout(Section):
     until: AwareDatetime | None = Field(None, description="end of the stage; required for canary")
     then: Stage = Field(Stage.OBSERVE, description="the stage after that: a more careful one")
 
-    @model_validator(mode="after")
-    def _falls_back(self) -> Self:
-        if self.stage is not Stage.OBSERVE and self.until is not None and self.then.rank >= self.stage.rank:
-            raise ValueError(f"{self.pool}: after {self.stage} comes a more careful stage, not {self.then}")
+    def contradictions(self) -> Iterator[Contradiction]:
+        """A stage that would go on by itself, has no end, or names nobody."""
         if self.stage is Stage.CANARY and self.until is None:
-            raise ValueError(f"{self.pool}: stage canary needs until")
+            yield ("until", "stage"), f"{self.pool}: stage canary needs until"
         if self.stage is Stage.OBSERVE and self.until is not None:
-            raise ValueError(f"{self.pool}: stage observe has no end; nothing is more careful")
+            yield (
+                ("until", "stage"),
+                f"{self.pool}: stage observe has no end; nothing is more careful",
+            )
+        elif self.until is not None and self.then.rank >= self.stage.rank:
+            yield (
+                ("then", "stage"),
+                f"{self.pool}: after {self.stage} comes a more careful stage, not {self.then}",
+            )
         named = self.canary_nodes
         if isinstance(named, int) and not 0 < named <= 10_000:
-            raise ValueError(f"{self.pool}: canary_nodes is {named}; at least one node is needed")
-        if Stage.CANARY in (self.stage, self.then if self.until is not None else self.stage) and not named:
-            raise ValueError(f"{self.pool}: stage canary needs canary_nodes")
-        return self
+            yield ("canary_nodes",), f"{self.pool}: canary_nodes is {named}; at least one node is needed"
+        elif Stage.CANARY in (self.stage, self.then if self.until is not None else self.stage) and not named:
+            yield ("canary_nodes", "stage", "then"), f"{self.pool}: stage canary needs canary_nodes"
 
     def stage_at(self, now: datetime) -> Stage:
         """The stage that holds now."""
@@ -66,7 +70,20 @@ class PoolRollout(Section):
 
 def contradictory(rows: Sequence[PoolRollout]) -> Iterator[Contradiction]:
     """Pools with several rows: which of them holds would depend on their order."""
-    times = Counter(row.pool for row in rows)
-    for pool, count in sorted(times.items()):
-        if count > 1:
-            yield ("rollout",), f"pool {pool} has {count} rows"
+    places: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        places.setdefault(row.pool, []).append(number)
+    for pool, found in sorted(places.items()):
+        if len(found) > 1:
+            keys = tuple(f"rollout.{number}.pool" for number in reversed(found))
+            yield keys, f"pool {pool} has {len(found)} rows"
+
+
+def over(rows: Sequence[PoolRollout], now: datetime) -> Iterator[tuple[str, str]]:
+    """Rows whose stage has ended: their keys, and what holds instead."""
+    for number, row in enumerate(rows):
+        if row.until is not None and now >= row.until:
+            yield (
+                f"responder.rollout.{number}.until",
+                f"{rfc3339(row.until)} is past: pool {row.pool} is in stage {row.then}, no longer in {row.stage}",
+            )

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
-from pydantic import AwareDatetime, Field, SecretStr, model_validator
+from pydantic import AwareDatetime, Field, SecretStr, field_validator
 
-from streams.config.cron import check_cron, latest_cron
+from streams.config.cron import check_cron, check_zone, latest_cron
 from streams.config.notice_settings import NoticeSettings
 from streams.config.rollout_settings import PoolRollout, contradictory
 from streams.config.section import DAY_S as DAY_S
 from streams.config.section import Contradiction as Contradiction
 from streams.config.section import Section as Section
-from streams.config.section import contradicting as contradicting
 from streams.config.setting_types import (
     Bootstrap,
     ClusterName,
@@ -261,8 +260,20 @@ class ClosedTime(Section):
     pools: tuple[Name, ...] = Field((), description="only nodes of these pools")
     namespaces: tuple[Namespace, ...] = Field((), description="only jobs of these namespaces")
 
-    @model_validator(mode="after")
-    def _is_one_kind(self) -> Self:
+    @field_validator("cron")
+    @classmethod
+    def _is_cron(cls, value: str | None) -> str | None:
+        if value is not None:
+            check_cron(value)
+        return value
+
+    @field_validator("tz")
+    @classmethod
+    def _is_zone(cls, value: str) -> str:
+        return check_zone(value)
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """Neither one time nor a recurring one, or both."""
         once = self.start is not None and self.end is not None
         again = self.cron is not None and self.duration_s is not None
         if (
@@ -270,16 +281,12 @@ class ClosedTime(Section):
             or (self.start is None) is not (self.end is None)
             or (self.cron is None) is not (self.duration_s is None)
         ):
-            raise ValueError(f"{self.name}: takes either start and end, or cron and duration_s")
+            yield (
+                ("name", "start", "end", "cron", "duration_s"),
+                f"{self.name}: takes either start and end, or cron and duration_s",
+            )
         if self.start and self.end and self.end <= self.start:
-            raise ValueError(f"{self.name}: its end is not after its start")
-        if self.cron is not None:
-            check_cron(self.cron)
-        try:
-            ZoneInfo(self.tz)
-        except (KeyError, OSError, ValueError) as error:
-            raise ValueError(f"{self.name}: there is no time zone {self.tz!r}") from error
-        return self
+            yield ("end", "start"), f"{self.name}: its end is not after its start"
 
     def until(self, now: datetime) -> datetime | None:
         """When the period that is active now ends; None when none is active."""

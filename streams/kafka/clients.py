@@ -25,6 +25,7 @@ from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
+from streams.kafka.plain_errors import refusals
 from streams.kafka.topics import MAX_RECORD_BYTES, Topic
 from streams.model.clock import from_millis
 from streams.model.errors import Unreachable
@@ -183,14 +184,17 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
     """Start a client of this module and return it.
 
     Raises:
-        Unreachable: naming the bootstrap address, when no broker answers.
+        Unreachable: naming the bootstrap address and why, when no broker answers.
     """
-    try:
-        await client.start()
-    except KafkaConnectionError as error:
-        raise Unreachable(
-            f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap): {error}"
-        ) from error
+    with refusals() as why:
+        try:
+            await client.start()
+        except KafkaConnectionError as error:
+            reasons = "; ".join(f"{place}: {reason}" for place, reason in why.items())
+            raise Unreachable(
+                f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap)"
+                + (f": {reasons}" if reasons else "")
+            ) from error
     try:
         honour_cancellation()
     except asyncio.CancelledError:

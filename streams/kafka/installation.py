@@ -23,6 +23,7 @@ from pydantic import AwareDatetime
 from streams.config.setting_types import suggestion
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.kafka.plain_errors import plain
 from streams.kafka.topics import INSTALLATION
 from streams.model.clock import Clock, rfc3339, utc_now
 from streams.model.codec import decode, encode
@@ -179,7 +180,7 @@ async def _read(settings: KafkaSettings) -> list[Claim]:
         async for batch in clients.batches_to_end(consumer, TopicPartition(name, 0)):
             claims += [one for record in batch for one in _claims(record)]
     except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
+        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {plain(error)}") from error
     finally:
         await consumer.stop()
     clients.honour_cancellation()
@@ -212,7 +213,7 @@ async def _write(settings: KafkaSettings, made: Claim) -> None:
         await clients.started(producer, settings)
         await producer.send_and_wait(name, encode(made), key=made.cluster.encode(), partition=0)
     except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap} does not take a claim: {error!r}") from error
+        raise Unreachable(f"Kafka at {settings.bootstrap} does not take a claim: {plain(error)}") from error
     finally:
         await producer.stop()
 

@@ -18,6 +18,7 @@ from aiokafka.errors import for_code
 
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import admin, started, topic_name
+from streams.kafka.plain_errors import plain
 from streams.kafka.topics import ALL, CHANGELOG
 from streams.model.errors import ConfigError, Unreachable
 
@@ -227,8 +228,8 @@ async def _settled(client: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> Non
 
 def _raise_for(code: int, what: str, message: Sequence[object]) -> None:
     if code:
-        error = for_code(code)
-        raise ConfigError(f"{what}: {error.__name__} {' '.join(str(m) for m in message if m)}".rstrip())
+        more = " ".join(str(m) for m in message if m)
+        raise ConfigError(f"{what}: {plain(for_code(code)())}" + (f": {more}" if more else ""))
 
 
 @asynccontextmanager

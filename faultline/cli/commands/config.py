@@ -30,16 +30,21 @@ def command() -> None:
 def check(config: Path | None, process: str | None, output: str) -> None:
     """Load the settings and print every one. All errors are reported together, with exit code 2.
 
-    Files, runbooks and templates that settings name are checked too, as each process does before it starts.
+    Files, runbooks and templates that settings name are checked too, as each process does before it starts. What is valid but
+    hardly meant, a stage of a pool that has ended, is a warning on standard error.
     """
     from faultline.runtime.setting_files import faults
     from faultline.runtime.settings import load
+    from streams.config.rollout_settings import over
+    from streams.model.clock import utc_now
 
     settings = load(config)
     if found := faults(settings, (process,) if process else tuple(PROCESSES)):
         raise ConfigError(
             "\n".join(["files named in the settings are not usable:", *(f"  {one}" for one in found)])
         )
+    for key, what in over(settings.responder.rollout, utc_now()):
+        click.echo(f"faultline: warning: {key}: {what}", err=True)
     values = settings.model_dump(mode="json")
     if output == "json":
         json_line(values)

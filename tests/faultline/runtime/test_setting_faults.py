@@ -146,6 +146,75 @@ def test_what_follows_from_another_typo_is_not_reported_as_well(tmp_path: Path) 
     ]
 
 
+ROWS = """responder:
+  lease_s: 2
+  rollout:
+    - {pool: h100, stage: act, until: 2020-01-01T00:00:00Z, then: act}
+    - {pool: a100, stage: canary}
+    - {pool: h100, stage: observe}
+    - {pool: a100, stage: observe, untill: 2020-01-01T00:00:00Z}
+  closed_times:
+    - {name: night, cron: "0 25 * * *", duration_s: 60, tz: Mars/Base}
+    - {name: none}
+"""
+IN_ROWS = {
+    "2: responder.lease_s: 2 s must exceed",
+    "4: responder.rollout.0.then: h100: after act comes a more careful stage",
+    "5: responder.rollout.1.until: a100: stage canary needs until",
+    "5: responder.rollout.1.canary_nodes: a100: stage canary needs canary_nodes",
+    "6: responder.rollout.2.pool: pool h100 has 2 rows",
+    "7: responder.rollout.3.pool: pool a100 has 2 rows",
+    "7: responder.rollout.3.untill: there is no such setting; did you mean until?",
+    "9: responder.closed_times.0.cron: '0 25 * * *': bad hour",
+    "9: responder.closed_times.0.tz: there is no time zone 'Mars/Base'",
+    "10: responder.closed_times.1.name: none: takes either start and end",
+}
+
+
+def test_what_is_wrong_in_a_row_hides_nothing_that_is_wrong_between_rows(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(ROWS)
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    told = [line.strip().removeprefix(f"{file}:") for line in str(refused.value).splitlines()[1:]]
+    unexpected = [line for line in told if not any(line.startswith(begins) for begins in IN_ROWS)]
+    missing = [begins for begins in IN_ROWS if not any(line.startswith(begins) for line in told)]
+    assert (unexpected, missing, len(told)) == ([], [], len(IN_ROWS))
+
+
+def test_a_key_that_is_missing_hides_no_contradiction_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(
+        "slack: {token: xoxb-1}\n"
+        "notifier: {sinks: {page: {kind: pagerduty}, mail: {kind: email}}}\n"
+        "responder: {rollout: [{pool: a}, {pool: b, stage: act}], lease_s: 2}\n"
+    )
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    told = [line.strip().removeprefix(f"{file}:") for line in str(refused.value).splitlines()[1:]]
+    assert sorted(line.lstrip("123: ").split(": ")[0] for line in told) == [
+        "notifier.sinks.page.key",
+        "posts.email.host",
+        "responder.lease_s",
+        "responder.rollout.0.stage",
+        "slack.channel",
+    ]
+
+
+def test_a_stage_that_has_ended_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(
+        "responder: {rollout: [{pool: h100, stage: act, until: 2020-01-01T00:00:00Z},"
+        " {pool: a100, stage: act, until: 2999-01-01T00:00:00Z}]}\n"
+    )
+    checked = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
+    assert checked.exit_code == 0
+    assert checked.stderr.splitlines() == [
+        "faultline: warning: responder.rollout.0.until: 2020-01-01T00:00:00Z is past: "
+        "pool h100 is in stage observe, no longer in act"
+    ]
+
+
 def test_a_password_in_a_url_is_refused_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "faultline.yaml"
     file.write_text("jira: {base_url: 'https://me:hunter2@site'}\n")

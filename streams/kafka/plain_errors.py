@@ -1,0 +1,58 @@
+"""Errors of the Kafka client in plain words: aiokafka's own texts are names of classes, numbers and tuples of addresses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiokafka.errors import BrokerResponseError, KafkaConnectionError, KafkaTimeoutError
+
+_WORDY = "Returned by the broker when "
+
+
+def plain(error: BaseException) -> str:
+    """Why a call to Kafka failed, for people."""
+    match error:
+        case socket.gaierror():
+            return "the name is not known"
+        case ConnectionRefusedError():
+            return "connection refused"
+        case TimeoutError() | KafkaTimeoutError():
+            return "no answer in time"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted ({error.verify_message})"
+        case ssl.SSLError():
+            return f"TLS failed ({getattr(error, 'reason', None) or error.strerror})"
+        case KafkaConnectionError():
+            return "the connection was closed; does kafka.security_protocol fit?"
+        case BrokerResponseError():
+            # `description` is the protocol's text for the code, `message` the code's name.
+            words = str(error.description or "").removeprefix(_WORDY).rstrip(".")
+            return f"{words} ({error.message})" if words else str(error.message)
+        case OSError() if error.errno:
+            return os.strerror(error.errno).lower()
+        case _:
+            return str(error) or type(error).__name__
+
+
+@contextmanager
+def refusals() -> Iterator[dict[str, str]]:
+    """Why brokers cannot be reached meanwhile, by `host:port`. aiokafka only logs it: what it raises has the addresses alone."""
+    found: dict[str, str] = {}
+
+    def note(record: logging.LogRecord) -> bool:
+        match record.args:
+            case (str(host), int(port), BaseException() as error):
+                found[f"{host}:{port}"] = plain(error)
+        return True
+
+    said = logging.getLogger("aiokafka")
+    said.addFilter(note)
+    try:
+        yield found
+    finally:
+        said.removeFilter(note)

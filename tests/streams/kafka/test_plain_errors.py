@@ -1,0 +1,63 @@
+"""Errors of the Kafka client as people read them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import sys
+from unittest.mock import patch
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
+
+from faultline.cli import main as front
+from streams.kafka.plain_errors import plain
+
+NOBODY = ["-m", "faultline", "incidents", "list"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "the name is not known"),
+        (ConnectionRefusedError(111, "Connect call failed ('::1', 1, 0, 0)"), "connection refused"),
+        (OSError(113, "Connect call failed ('10.0.0.1', 9092)"), "no route to host"),
+        (TimeoutError(), "no answer in time"),
+        (KafkaTimeoutError(), "no answer in time"),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
+        (KafkaConnectionError("Connection at h:1 closed"), "does kafka.security_protocol fit?"),
+        (TopicAuthorizationFailedError(), "not authorized to access the requested topic"),
+    ],
+)
+def test_an_error_is_told_without_classes_tuples_and_numbers(error: Exception, said: str) -> None:
+    told = plain(error)
+    assert said in told
+    assert not any(raw in told for raw in ("Errno", "Error(", "('", "AF_INET", "Returned by"))
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "why"),
+    [("127.0.0.1:1", "127.0.0.1:1: connection refused")],
+)
+def test_without_a_broker_the_command_line_says_one_line(bootstrap: str, why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *NOBODY],
+        env={"FAULTLINE_KAFKA__BOOTSTRAP": bootstrap, "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 3
+    assert done.stderr == f"faultline: Kafka does not answer at {bootstrap} (kafka.bootstrap): {why}\n"
+
+
+def test_what_a_broker_refuses_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        patch.object(front.cli, "main", side_effect=TopicAuthorizationFailedError()),
+        pytest.raises(SystemExit) as ended,
+    ):
+        front.main()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith("faultline: Kafka: the client is not authorized")
