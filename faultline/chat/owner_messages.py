@@ -1,8 +1,8 @@
 """What the owner of a job is told, in words for somebody who trains models and keeps no machines. Pure.
 
 One message a state of the job: it will be stopped, it stopped, it is being moved, it runs again, it needs its owner. Figures are
-only those that the incident has: the last step counts as the one it stopped at while nothing was reported since, and what is
-lost since the last checkpoint is said without a number, because nobody told us of checkpoints.
+only those that the incident has: the last step counts as the one it stopped at while nothing was reported since, and when the
+last checkpoint was saved is said only where the job told of one.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _words(
             yield from _next_for(run)
         case JobState.MOVING:
             yield from _stopped(incident, job)
-            yield ". It is being started again on other nodes, from its last checkpoint. Nothing for you to do."
+            yield ". It is being started again on other nodes, from its last checkpoint"
+            yield from _saved(incident, job)
+            yield ". Nothing for you to do."
         case JobState.RUNNING:
             yield f"stopped {_because(incident)}; "
             yield from _again(incident, run, job)
@@ -144,7 +146,9 @@ def _words(
             if resumed is not None and resumed[1].state is StepState.DONE:
                 yield f"; it was started again, but was not seen to run{why}. Please look after it."
             else:
-                yield f", and nothing starts it again by itself{why}. Please start it again from its last checkpoint."
+                yield f", and nothing starts it again by itself{why}. Please start it again from its last checkpoint"
+                yield from _saved(incident, job)
+                yield "."
 
 
 def _warning(incident: Incident, run: Run, job: JobRef, now: datetime) -> Iterator[_Part]:
@@ -168,11 +172,22 @@ def _warning(incident: Incident, run: Run, job: JobRef, now: datetime) -> Iterat
     else:
         yield "This may happen at any moment. "
     last = _progress(incident, job)
-    yield "What it did since its last checkpoint will be lost"
+    yield "What it did since its last checkpoint"
+    yield from _saved(incident, job)
+    yield " will be lost"
     if last is not None and last.step is not None:
         yield f"; it was last seen at step {last.step:,}, at "
         yield Moment(last.at)
     yield ". If you can, save a checkpoint now."
+
+
+def _saved(incident: Incident, job: JobRef) -> Iterator[_Part]:
+    """When its last checkpoint was saved, where it told of one."""
+    one = next((one for one in incident.checkpoints if one.job.key == job.key), None)
+    if one is not None:
+        yield f" ({f'step {one.step:,}, ' if one.step is not None else ''}saved "
+        yield Moment(one.at)
+        yield ")"
 
 
 def _stopped(incident: Incident, job: JobRef) -> Iterator[_Part]:
@@ -216,6 +231,7 @@ def _again(incident: Incident, run: Run | None, job: JobRef) -> Iterator[_Part]:
             yield "it runs again since "
             yield Moment(found[1].finished_at)
             yield ", from its last checkpoint"
+            yield from _saved(incident, job)
             return
     last = _progress(incident, job)
     yield "it makes progress again"

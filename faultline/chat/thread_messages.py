@@ -6,7 +6,7 @@ The first two lines say what broke, where, what the impact is and what happens n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import orjson
@@ -16,6 +16,7 @@ from faultline.chat.run_messages import plan_table, progress_line, took, what_of
 from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, ticket_of
 from runbooks.engine.wait_reasons import waits_for
+from streams.model.checkpoint import UNKNOWN, checkpoint_lines, gpu_hours_since
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.message import (
@@ -75,6 +76,7 @@ def root_message(
         Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
         Fact("Nodes", some(_root_node_first(incident), MAX_NAMES)),
         _cost(incident, repairs),
+        _since_checkpoint(incident),
         Fact("Ticket", ticket.key, url=ticket.url or None) if ticket else Fact(""),
         Fact("Started", at=incident.fault_at),
         Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
@@ -117,6 +119,22 @@ def _cost(incident: Incident, repairs: Sequence[PendingRepair]) -> Fact:
     impact = incident.impact
     idle = f"{impact.gpus} GPUs idle, {impact.gpu_hours_per_hour:.0f} GPU-hours/h" if impact.gpus else ""
     return Fact("Impact", idle)
+
+
+def _since_checkpoint(incident: Incident) -> Fact:
+    """What its jobs had done since their last checkpoints: they start again from there."""
+    if not incident.jobs:
+        return Fact("")
+    total = gpu_hours_since(incident.jobs, incident.checkpoints, incident.fault_at)
+    if total is not None and len(incident.jobs) > 1:
+        return Fact("Since checkpoints", f"{total:,.1f} GPU-hours")
+    lines = checkpoint_lines(incident.jobs, incident.checkpoints, incident.fault_at)
+    return Fact("Last checkpoint", some(lines if len(incident.jobs) > 1 else _without_names(lines), 2))
+
+
+def _without_names(lines: Iterable[str]) -> list[str]:
+    """The lines of a single job, which stands above."""
+    return [line.rpartition(": ")[2] if line != UNKNOWN else line for line in lines]
 
 
 def evidence_message(incident: Incident) -> Message:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from runbooks.engine.containment import PendingRepair, shown_state
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.correlate.policy.rules import meaning
+from streams.model.checkpoint import checkpoint_lines
 from streams.model.clock import moment
 from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
 from streams.model.message import without_priority
@@ -30,6 +31,7 @@ def _lines(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRep
     yield f"  detected   {_detected(incident)}"
     if incident.jobs:
         yield f"  jobs       {', '.join(map(str, incident.jobs))}"
+        yield from _saved(incident)
     if not incident.state.is_over:
         if incident.facts.get("lives") is not True or incident.impact.gpus:
             yield f"  impact     {_impact(incident.impact)}"
@@ -90,6 +92,17 @@ def _impact(impact: Impact) -> str:
         )
     )
     return f"{', '.join(counts)}, {impact.gpu_hours_per_hour:g} GPU-hours per hour"
+
+
+_MAX_JOBS = 6
+
+
+def _saved(incident: Incident) -> Iterable[str]:
+    """The last checkpoint of each job: what it did since is lost when it starts again."""
+    lines = list(checkpoint_lines(incident.jobs, incident.checkpoints, incident.fault_at))
+    yield from (f"  checkpoint {line}" for line in lines[:_MAX_JOBS])
+    if (more := len(lines) - _MAX_JOBS) > 0:
+        yield f"  checkpoint and of {more} more jobs"
 
 
 def _history(incident: Incident) -> Iterable[str]:

@@ -1,8 +1,8 @@
 """What an incident cost, in GPU-hours, as far as its documents tell. Pure; what they do not tell is None, never zero.
 
-GPU-hours lost are GPUs of the stopped jobs × the time without progress, plus the steps they had to repeat; of those no document
-tells, so they are named as not reported. Time without progress begins with the fault and ends with the first new step, or with
-what comes closest to it: its `basis`.
+GPU-hours lost are GPUs of the stopped jobs × the time without progress; what they had to repeat since their last checkpoints
+stands apart, and is not known unless each of them told of one. Time without progress begins with the fault and ends with the
+first new step, or with what comes closest to it: its `basis`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from faultline.drawings.milestones import Milestones
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed
+from streams.model.checkpoint import Checkpoint, gpu_hours_since
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.run import EffectState, Mode, Run, StepState
@@ -49,8 +50,10 @@ class Cost:
     victims: float | None
     queueing: float | None
     """Of both, between a job's resume and its pods running: waiting for GPUs, images and starts."""
-    replayed: None = None
-    """Repeated steps since the last checkpoint: not reported by any job."""
+    replayed: float | None = None
+    """What the jobs had done since their last checkpoints; None as soon as one of them told of none."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """The last one of each job that told of any."""
     out_of_service: float | None = None
     """GPUs of the nodes it closed × the time they were closed, until now; None where neither is known."""
     out_of_service_nodes: tuple[str, ...] = ()
@@ -66,11 +69,12 @@ def cost_of(
     still = tuple(name for name in names if (fact := nodes.get(name)) and incident.id in fact.owners)
     jobs, gpus = len(incident.jobs), incident.impact.gpus
     if not jobs and not gpus:
-        return Cost(0, 0.0, Basis.NOT_STOPPED, 0.0, 0.0, 0.0, 0.0, None, closed, names, still)
+        return Cost(0, 0.0, Basis.NOT_STOPPED, 0.0, 0.0, 0.0, 0.0, 0.0, (), closed, names, still)
     end, basis = _end(incident, clocks, now)
     without = max((end - incident.fault_at).total_seconds(), 0.0)
     if not gpus:
-        return Cost(None, without, basis, None, None, None, None, None, closed, names, still)
+        told = incident.checkpoints
+        return Cost(None, without, basis, None, None, None, None, None, told, closed, names, still)
     hours = without / 3600
     own = _culprit_gpus(incident, nodes)
     waited = _queueing(runs)
@@ -82,6 +86,8 @@ def cost_of(
         culprit=own * hours if own is not None else None,
         victims=(gpus - own) * hours if own is not None else None,
         queueing=gpus * waited / 3600 if waited is not None else None,
+        replayed=gpu_hours_since(incident.jobs, incident.checkpoints, incident.fault_at),
+        checkpoints=incident.checkpoints,
         out_of_service=closed,
         out_of_service_nodes=names,
         still_closed=still,

@@ -22,6 +22,7 @@ from faultline.report.document import (
     Section,
 )
 from faultline.report.incident_report import CERTAINTIES, EvidenceOf, IncidentReport
+from streams.model.checkpoint import checkpoint_lines
 from streams.model.clock import moment
 from streams.model.incident import Certainty
 from streams.model.message import some
@@ -148,13 +149,21 @@ def _cost(report: IncidentReport) -> Iterator[Block]:
             ("On the culprit's node", gpu_hours(cost.culprit)),
             ("On its victims", gpu_hours(cost.victims)),
             ("Of both, waiting to start again", gpu_hours(cost.queueing)),
-            ("Repeated steps", "not reported by its jobs"),
+            ("Besides, done since the last checkpoint and lost", gpu_hours(cost.replayed)),
         ]
         yield Pairs(tuple(pairs))
+        if cost.checkpoints:
+            yield Bullets(tuple(f"Last checkpoint of {line}" for line in _checkpoints(report)))
     if cost.out_of_service_nodes:
         names = some(cost.out_of_service_nodes, 10)
         until = "so far" if cost.still_closed else "until its nodes returned"
         yield Paragraph(f"Out of service besides, {until} ({names}): {gpu_hours(cost.out_of_service)}.")
+
+
+def _checkpoints(report: IncidentReport) -> Iterator[str]:
+    told, fault_at = report.cost.checkpoints, report.clocks[0].at
+    if fault_at is not None:
+        yield from checkpoint_lines([one.job for one in told[:MAX_NAMES]], told, fault_at)
 
 
 _ENDS = {

@@ -29,6 +29,7 @@ UNMAPPED = SignalKind.ALERT_UNMAPPED
 KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "alert."))) - {
     SignalKind.JOB_PROGRESS,
     SignalKind.JOB_BUSY,
+    SignalKind.JOB_CHECKPOINT,
     SignalKind.JOB_RANK,
     SignalKind.JOB_ALLOCATION,
     SignalKind.FABRIC_NEIGHBOUR,

@@ -1,5 +1,5 @@
-"""The training step a job logs, which proves after a resume that it runs again, and how fast it goes. Patterns:
-`catalog/lines/progress.yaml`.
+"""The training step a job logs, which proves after a resume that it runs again, and how fast it goes; and its checkpoints: what
+it did since the last one is lost when it stops. Patterns: `catalog/lines/progress.yaml`, `catalog/lines/checkpoints.yaml`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from streams.detect.matching.quotation_filter import quoted
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 
+_OF_CHECKPOINTS = ("sav", "Sav", "heckpoint")
+"""What every line about a checkpoint holds: nearly all lines that come here are steps, thousands a second."""
+
 
 class JobProgress:
     """Reads lines of pods."""
 
     def __init__(self) -> None:
         self._patterns = PatternTable.load("progress")
+        self._checkpoints = PatternTable.load("checkpoints")
         self.hints = (
+            *self._checkpoints.hints,
             rb"(?i:iter(?:ation)?|step|batch)s?\s{0,4}[:=#\[]?\s{0,8}\[?\d",
             rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
             rb"(?i:steps?)\\{0,3}['\"]\s{0,2}:\s{0,2}\d",
@@ -28,9 +33,15 @@ class JobProgress:
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The step of a line, and what that says of the job's pace; none without a pod."""
+        """The step of a line, and what that says of the job's pace, or its checkpoint; none without a pod."""
         if line.pod is None:
             return
+        saves = any(word in line.text for word in _OF_CHECKPOINTS)
+        for hit in self._checkpoints.find(line.text, 0) if saves else ():
+            if not quoted(line.text[: hit.start]):
+                yield Finding(hit.row.kind, hit.row.severity, {**hit.row.sets, **hit.fields}, text=line.text)
+                # The step in it is no progress: a save in the background ends also where its job has hung meanwhile.
+                return
         # From column 0, not from the message: `step:` after a time looks like the name of a program.
         for hit in self._patterns.find(line.text, 0):
             own = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from streams.inventory.names import names
@@ -20,7 +20,17 @@ from streams.job_kinds.known import KNOWN
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
 from streams.model.kinds import WorkloadClass
-from streams.model.kube_objects import KubeObject, annotations_of, holds, items, labels_of, part, text, whole
+from streams.model.kube_objects import (
+    KubeObject,
+    annotations_of,
+    holds,
+    items,
+    labels_of,
+    part,
+    text,
+    time,
+    whole,
+)
 
 
 class Workload(NamedTuple):
@@ -38,6 +48,11 @@ RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"
 
 OWNER_MARK = "faultline.dev/owner"
 """Annotation or label of a job that says whom to notify. A label cannot hold an address, an annotation can."""
+
+CHECKPOINT_MARK = "faultline.dev/last-checkpoint-at"
+"""Annotation of a job that says when it saved its last checkpoint, as RFC 3339 or in seconds since 1970."""
+
+_SECONDS = re.compile(r"1\d{9}(?:\.\d{1,9})?")
 
 _DEEPEST = 8
 """How far down in a spec pods are looked for: no kind nests them deeper."""
@@ -91,7 +106,16 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         retries_left=retries.left if retries is not None else None,
         heals_within_s=kind.heals(job) if kind is not None else healing_declared(job) or None,
         incarnation=(kind.incarnation(job) or None) if kind is not None else None,
+        checkpoint_at=_checkpoint_at(job),
     )
+
+
+def _checkpoint_at(job: KubeObject) -> datetime | None:
+    """What its annotation says; None where that cannot be read: then the time is not known."""
+    said = annotations_of(job).get(CHECKPOINT_MARK)
+    if isinstance(said, str) and _SECONDS.fullmatch(said):
+        return datetime.fromtimestamp(float(said), UTC)
+    return time(annotations_of(job), CHECKPOINT_MARK)
 
 
 def asks_for_gpus(job: KubeObject) -> bool:

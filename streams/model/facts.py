@@ -191,6 +191,8 @@ class JobFact:
     """Its own controller replaces what a broken node took, within so many seconds: then nobody else must."""
     incarnation: str | None = None
     """What changes with each restart of it as a whole, where its object tells."""
+    checkpoint_at: AwareDatetime | None = None
+    """When it saved its last checkpoint, as its annotation `faultline.dev/last-checkpoint-at` says."""
     kind: Literal["job"] = "job"
 
     @property

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from pydantic import AwareDatetime
 
+from streams.model.checkpoint import Checkpoint
 from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
 from streams.model.signal import Attribute, Evidence, Severity
@@ -89,7 +90,7 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last sign that a job moved forward (an iteration line, a checkpoint), as the correlator saw it."""
+    """The last sign that a job moved forward (an iteration line), as the correlator saw it."""
 
     job: JobRef
     at: AwareDatetime
@@ -127,6 +128,8 @@ class Incident:
     proofs: tuple[Proof, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     progress: tuple[Progress, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Of each of its jobs that told of any the last one; a job without one here has an unknown one."""
     merged_into: str | None = None
     flaps: int = 0
     evident_at: AwareDatetime | None = None

@@ -43,6 +43,7 @@ class SignalKind(StrEnum):
     JOB_STALLED = "job.stalled"
     JOB_PROGRESS = "job.progress"
     JOB_BUSY = "job.busy"
+    JOB_CHECKPOINT = "job.checkpoint"
     JOB_RANK = "job.rank"
     JOB_ALLOCATION = "job.allocation"
     RUN_STARTED = "run.started"

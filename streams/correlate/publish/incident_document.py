@@ -13,6 +13,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.placement import Placement
+from streams.model.checkpoint import Checkpoint
 from streams.model.entity import JobRef
 from streams.model.incident import (
     Candidate,
@@ -40,6 +41,7 @@ class Surroundings:
     symptoms: Sequence[Sighting]
     jobs: Sequence[JobRef]
     progress: tuple[Progress, ...]
+    checkpoints: tuple[Checkpoint, ...]
     state: IncidentState
     closed_at: datetime | None
     note: str = ""
@@ -81,6 +83,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         proofs=_proofs(h, around.symptoms),
         candidates=_candidates(h, reason),
         progress=around.progress,
+        checkpoints=around.checkpoints,
         flaps=h.flaps,
         evident_at=latest.at if latest else None,
         evident_read_at=latest.seen_at if latest else None,
@@ -116,6 +119,7 @@ def comparable(incident: Incident) -> Incident:
         revision=0,
         updated_at=incident.opened_at,
         progress=(),
+        checkpoints=(),
         evident_at=None,
         evident_read_at=None,
     )

@@ -26,6 +26,7 @@ from streams.correlate.publish.incident_document import (
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
@@ -41,6 +42,7 @@ from streams.correlate.state.repeat_faults import (
 )
 from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
+from streams.model.checkpoint import Checkpoint
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -293,8 +295,16 @@ class Publisher:
         state, closed_at, note = self._states.of(h, bool(jobs), now)
         # Also from before the fault: a job that used to report progress and reports none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
+        saved = (self._checkpoint(jobs[key], h.fault_at, placements) for key in sorted(jobs))
         return Surroundings(
-            placements, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
+            placements,
+            list(symptoms.values()),
+            list(jobs.values()),
+            progress,
+            tuple(filter(None, saved)),
+            state,
+            closed_at,
+            note,
         )
 
     def _jobs_hit(self, h: Hypothesis, now: datetime) -> dict[str, JobRef]:
@@ -313,8 +323,17 @@ class Publisher:
         at, step = latest_progress(self._state, self._placements, job.key)
         return Progress(job, at, step) if at is not None else None
 
+    def _checkpoint(
+        self, job: JobRef, fault_at: datetime, placements: Iterable[Placement]
+    ) -> Checkpoint | None:
+        standing = [p for p in placements if p.job.key == job.key]
+        return last_checkpoint(self._state, self._placements, job, fault_at, standing)
+
     def _carry_forward(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
-        new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
+        # What is told of a job's saves is kept for a while only; what was known of them stays.
+        saved = {one.job.key: one for one in (*old.checkpoints, *new.checkpoints)}
+        checkpoints = tuple(saved[job.key] for job in new.jobs if job.key in saved)
+        new = replace(new, revision=old.revision + 1, opened_at=old.opened_at, checkpoints=checkpoints)
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from may be forgotten by now; what was found stays found.
             grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}
@@ -454,7 +473,16 @@ def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime
 
 
 def _is_progress_due(old: Incident, new: Incident, config: Config) -> bool:
-    """Whether a sign of progress is published: while a run may wait for it, and not for every iteration."""
+    """Whether a sign of progress is published: while a run may wait for it, and not for every iteration.
+
+    Also a job's later checkpoint, as long as the incident is not over; a job that saves every few seconds is told of rarely.
+    """
+    saved = {one.job.key: one.at for one in old.checkpoints}
+    if not new.state.is_over and any(
+        one.job.key not in saved or one.at >= saved[one.job.key] + config.progress_mitigating
+        for one in new.checkpoints
+    ):
+        return True
     if new.progress == old.progress:
         return False
     match new.state:

@@ -17,6 +17,7 @@ from streams.correlate.state.allocations import (
     with_speaker,
     with_statement,
 )
+from streams.correlate.state.checkpoints import with_annotation
 from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
@@ -192,12 +193,12 @@ class FactRows:
         if fact is not None and (row.fact is None or row.fact.observed_at <= fact.observed_at):
             row = replace(row, fact=fact)
         if fact is not None:
-            row = with_suspension(row, fact)
+            row = with_annotation(with_suspension(row, fact), fact)
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
         if not self._state.jobs.put(name, row):
             return Touched()
-        touched = Touched(jobs={name}, placed={name})
+        touched = Touched(jobs={name}, placed={name}, mentioned={name} if row.saves else set())
         for told in self._topology.pod_jobs.told_of(name):
             # What was told of its objects before it was known itself is its own.
             touched.jobs |= self._topology.pod_jobs.leave_unplaced(told)

@@ -10,6 +10,7 @@ from streams.correlate.policy.families import FAILURES, families, is_failure_of_
 from streams.correlate.policy.link_parts import is_order, placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
 from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node, speaker
+from streams.correlate.state.checkpoints import with_save
 from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
@@ -20,6 +21,7 @@ from streams.correlate.state.rows import (
     ObservedRank,
     PodRow,
     RunsRow,
+    Save,
     with_own_work,
     with_progress,
     with_rank,
@@ -144,6 +146,8 @@ class Ingest:
             self._run(seen, touched)
         elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
             self._progress(entity.pod, seen, touched)
+        elif seen.kind == SignalKind.JOB_CHECKPOINT and entity.pod:
+            self._checkpoint(entity.pod, seen, touched)
         elif seen.kind == SignalKind.JOB_BUSY and entity.pod:
             self._busy(entity.pod, seen, touched)
         elif seen.kind == SignalKind.JOB_RANK and entity.pod:
@@ -265,6 +269,13 @@ class Ingest:
             jobs = {p.job.key for p in self._topology.placements.of_pod(pod.key)}
             touched.mentioned |= jobs
             touched.moves |= {(job, seen.at) for job in jobs}
+
+    def _checkpoint(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
+            return
+        save = Save(seen.at, seen.number("step"), begun=seen.text("subtype") == "begun")
+        if self._state.pods.put(pod.key, with_save(self._state.pods.get(pod.key, PodRow()), save)):
+            touched.mentioned |= {p.job.key for p in self._topology.placements.of_pod(pod.key)}
 
     def _busy(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):

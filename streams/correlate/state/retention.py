@@ -159,6 +159,7 @@ class Retention:
             *(t.at for t in row.ranks),
             *([row.progress_at] if row.progress_at else []),
             *(row.busy or ())[-1:],
+            *(save.at for save in (row.saves or ())[-1:]),
         ]
         silent = not heard or max(heard) < cut
         if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):

@@ -90,6 +90,15 @@ class ObservedRank:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """A checkpoint that was told of. `begun`: as it began to be written, by a program that tells of no end."""
+
+    at: datetime
+    step: int | None = None
+    begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodRow:
     """Every pod of one name, when the name was free, and what its ranks statements."""
 
@@ -104,11 +113,13 @@ class PodRow:
     """The same of what its processes count that is no training: an evaluation, videos. None where there is none."""
     ranks: tuple[ObservedRank, ...] = ()
     """The latest ranks that processes in pods of this name reported."""
+    saves: tuple[Save, ...] | None = None
+    """The latest checkpoints that pods of this name told of. None where there is none."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
         progress = (self.progress_at, self.progress_step, self.moves)
-        return type(self)(self.tenancies, self.gone, seen, *progress, self.busy, self.ranks)
+        return type(self)(self.tenancies, self.gone, seen, *progress, self.busy, self.ranks, self.saves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +144,8 @@ class JobRow:
     """Nodes whose own daemons said that they were done with such a job, and when they said so first."""
     speakers: tuple[tuple[str, datetime, int | None], ...] | None = None
     """Nodes where processes of such a job spoke, and when they did first; with a rank those that only shipped its line."""
+    saves: tuple[Save, ...] | None = None
+    """The latest checkpoints that an annotation of the job told of. None where there is none."""
 
     @property
     def was_placed(self) -> bool:

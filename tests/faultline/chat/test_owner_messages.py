@@ -14,6 +14,7 @@ from faultline.chat.job_owners import JobOwners, OwnerRow
 from faultline.chat.owner_messages import JobState, owner_messages, state_of
 from faultline.chat.thread_sources import ThreadSources
 from sandbox.fake_services.slack import _check_content
+from streams.model.checkpoint import Checkpoint
 from streams.model.codec import decode, encode
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.errors import ConfigError
@@ -156,8 +157,21 @@ def told(
             "Your job research/llm-70b stopped because of GPU 3 of gpu-17 (GPU fell off the bus), and nothing starts it again by "
             "itself. Please start it again from its last checkpoint.",
         ),
+        (
+            replace(about(moved_s=30), checkpoints=(Checkpoint(JOB, NOW, NOW, 48000),)),
+            ASKING,
+            "Your job research/llm-70b will be stopped and started again on other nodes, because of GPU 3 of gpu-17 (GPU fell "
+            "off the bus). This may happen at any moment. What it did since its last checkpoint (step 48,000, saved 05:06 UTC) "
+            "will be lost; it was last seen at step 48,213, at 05:05 UTC. If you can, save a checkpoint now.",
+        ),
+        (
+            replace(about(), checkpoints=(Checkpoint(JOB, NOW, NOW),)),
+            BACK,
+            "Your job research/llm-70b stopped because of GPU 3 of gpu-17 (GPU fell off the bus); it runs again since 05:06 UTC, "
+            "from its last checkpoint (saved 05:06 UTC). Nothing for you to do.",
+        ),
     ],
-    ids=["warned", "stopped", "running", "left"],
+    ids=["warned", "stopped", "running", "left", "warned, with a checkpoint", "running, with a checkpoint"],
 )  # fmt: skip
 def test_it_is_told_in_words_and_in_figures_that_are_known(
     subject: Incident, run: Run | None, text: str

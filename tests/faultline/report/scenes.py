@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from streams.model.checkpoint import Checkpoint
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.facts import NodeFact
@@ -178,7 +179,7 @@ def line(
 
 def healed() -> Scene:
     """A GPU falls off the bus; its job runs again three and a half minutes later, and nobody had to do a thing."""
-    about = incident()
+    about = incident(checkpoints=(Checkpoint(LLM, at(-1380), at(-1380), 48000, 32),))
     ticket = Target("Incident", about.id)
     steps = (
         step("ticket", "open_ticket", ticket, 7, 9, result={"ticket": "GPU-61", "url": "https://jira.example.test/browse/GPU-61"}),

@@ -318,6 +318,13 @@ def progress(name: str, seconds: float, step: int, pod: int = 0) -> Signal:
     return _signal("job.progress", entity, seconds, {"step": step}, severity=Severity.INFO)
 
 
+def checkpoint(name: str, seconds: float, step: int, pod: int = 0, *, begun: bool = False) -> Signal:
+    """A line of a pod that tells of a checkpoint, or that one is begun."""
+    entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{pod}"))
+    told: dict[str, Attribute] = {"step": step, **({"subtype": "begun"} if begun else {})}
+    return _signal("job.checkpoint", entity, seconds, told, severity=Severity.INFO)
+
+
 def busy(name: str, seconds: float, pod: int = 0) -> Signal:
     """What a process of a pod counts that is no training."""
     entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{pod}"))

@@ -160,6 +160,16 @@ def test_of_progress_the_newest_is_told_every_five_seconds() -> None:
     assert [signal.attributes["step"] for signal in found] == [1, 501, 1000]
 
 
+def test_of_a_checkpoint_in_a_hundred_shards_the_first_and_the_newest_are_told() -> None:
+    rollup = RollUp()
+    found: list[Signal] = []
+    for shard in range(100):
+        finding = Finding("job.checkpoint", Severity.INFO, {"step": 1000})
+        found += rollup.take(_report(finding, shard * 50, pod=PodRef("ml", "llm-0")))
+    found += rollup.due(END, 1e9)
+    assert [signal.count for signal in found] == [1, 99]
+
+
 def test_counts_come_by_the_readers_clock_where_no_record_does() -> None:
     rollup = RollUp()
     for n in range(3):

@@ -56,6 +56,24 @@ def test_each_kind_tells_its_size_and_state(shown: Object, expected: dict[str, A
     assert {name: getattr(fact, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("said", "at"),
+    [
+        ("2026-11-21T07:13:13Z", "2026-11-21T07:13:13+00:00"),
+        ("2026-11-21T08:13:13+01:00", "2026-11-21T07:13:13+00:00"),
+        ("1795245193", "2026-11-21T07:13:13+00:00"),
+        ("1795245193.5", "2026-11-21T07:13:13.500000+00:00"),
+        ("2026-11-21T07:13:13", None),
+        ("five minutes ago", None),
+        ("1795245193000", None),
+        ("", None),
+    ],
+)
+def test_an_annotation_tells_of_the_last_checkpoint(said: str, at: str | None) -> None:
+    fact = job_fact("c1", batch_job(annotations={"faultline.dev/last-checkpoint-at": said}), AT)
+    assert (fact.checkpoint_at and fact.checkpoint_at.isoformat()) == at
+
+
 def test_a_volcano_job_is_not_taken_for_a_batch_job() -> None:
     assert job_fact("c1", volcano_job(), AT).key == "c1/job/VolcanoJob/team-a/train"
 
