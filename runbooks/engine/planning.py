@@ -7,11 +7,13 @@ from datetime import datetime
 
 from runbooks.engine.escalation import due_step, entity_names, faulty_entity, is_above, is_nondestructive
 from runbooks.engine.guardrails.rollout import Held, held_by_rollout
+from runbooks.engine.job_history import history_of
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.run.human_decisions import is_untouched, may_be_replanned, replanned, revised
 from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.transition import RunReport, TimelineNote
+from runbooks.language.job_history import JobHistory
 from runbooks.language.schema import Runbook
 from runbooks.language.select import select
 from streams.config.settings import ResponderSettings
@@ -113,7 +115,7 @@ class Planner:
             return
         step = after.plan.escalation if after is not None else None
         if step is None:
-            choice = select(incident, self._runbooks)
+            choice = select(incident, self._runbooks, self._history(incident))
             chosen, why = choice.runbook, choice.why
         else:
             chosen, why = self._by_id.get(step.to), f"the next escalation step {step.to} is no known runbook"
@@ -193,6 +195,17 @@ class Planner:
         step = due_step(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
         return step.runbook, step.why
 
+    def _history(self, incident: Incident) -> JobHistory:
+        """What was done before for its jobs; an installation in shadow mode counts what would have been done."""
+        runs, cluster = self._documents.runs, incident.cluster
+        return history_of(
+            incident,
+            self._documents.cluster(cluster).view,
+            lambda job: runs.on(cluster, job),
+            shadow=self._policy.mode is Mode.SHADOW,
+            diagnoses="diagnose_nodes" in self._actions,
+        )
+
     def _is_merged(self, incident_id: str) -> bool:
         incidents = self._documents.incidents
         known = incidents.summaries.get(incident_id) or incidents.get(incident_id)
@@ -202,7 +215,7 @@ class Planner:
         """The runbook bound to the incident; None when that is not possible, with the reason on the timeline."""
         view = self._documents.cluster(incident.cluster).view
         try:
-            return plan(incident, runbook, view, ceiling, self._actions)
+            return plan(incident, runbook, view, ceiling, self._actions, self._history(incident))
         except ValueError as error:
             self._note_none(incident, error, now)
             return None
@@ -211,7 +224,7 @@ class Planner:
         """Give a run that has only asked or told so far the plan of another runbook, when the evidence now fits that one."""
         if incident.state.is_over or not may_be_replanned(run):
             return
-        better = select(incident, self._runbooks).runbook
+        better = select(incident, self._runbooks, self._history(incident)).runbook
         if better is None or better.id == run.plan.runbook:
             return
         # A run that escalation chose stays, unless the incident no longer names the node it would act on.

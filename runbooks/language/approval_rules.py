@@ -16,6 +16,7 @@ from streams.model.run import Demand, PlannedStep
 
 CLASSES: Mapping[str, ActionClass] = {
     "cordon_node": "close",
+    "cordon_slow_nodes": "close",
     "drain_node": "move",
     "suspend_job": "move",
     "reset_gpu": "reset",

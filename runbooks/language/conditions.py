@@ -18,7 +18,8 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from runbooks.language.cel_syntax import cel, conjuncts, parse, source_of
-from runbooks.language.cel_types import FACTS, INTEGER, TEXT, one_of, record
+from runbooks.language.cel_types import FACTS, INTEGER, NUMBER, TEXT, YES_NO, listing, one_of, record
+from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from streams.model.entity import EntityKind
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Attribute, Severity
@@ -38,6 +39,8 @@ INCIDENT = record(
         **dict.fromkeys(("node", "gpu", "nic", "switch", "port", "job", "rack", "storage", "part"), TEXT),
     ),
     **dict.fromkeys(("jobs", "nodes", "gpus", "ranks", "flaps"), INTEGER),
+    moves_s=listing(NUMBER),
+    diagnosable=YES_NO,
     facts=FACTS,
 )
 """The type of what `facts_of` returns, for the check at load."""
@@ -199,7 +202,7 @@ def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     return value
 
 
-def facts_of(incident: Incident) -> dict[str, Any]:
+def facts_of(incident: Incident, history: JobHistory = UNKNOWN_HISTORY) -> dict[str, Any]:
     """The incident as conditions see it: plain values, `root` with empty text for what is not known, `facts` as they are."""
     root = incident.root
     return {
@@ -226,6 +229,8 @@ def facts_of(incident: Incident) -> dict[str, Any]:
         "gpus": incident.impact.gpus,
         "ranks": incident.impact.ranks,
         "flaps": incident.flaps,
+        "moves_s": list(history.most_moved),
+        "diagnosable": history.diagnosable,
         "facts": {name: _plain(value) for name, value in incident.facts.items()},
     }
 

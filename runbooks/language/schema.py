@@ -35,14 +35,26 @@ from runbooks.language.yaml_source import CrossChecked, Fault, Path, faulty
 from streams.model.run import Mode
 
 DESTRUCTIVE = frozenset(
-    {"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node", "replace_node", "apply_template"}
+    {
+        "cordon_node",
+        "cordon_slow_nodes",
+        "drain_node",
+        "suspend_job",
+        "reset_gpu",
+        "reboot_node",
+        "replace_node",
+        "apply_template",
+    }
 )
 """Actions that take a node or job out of service. The guardrails limit these; everything else always passes.
 
 `apply_template` is one unless its step says `as: nothing`: see `is_destructive`."""
 
-AFTER_CORDON = DESTRUCTIVE - {"cordon_node"}
-"""Actions that come only after the bad node is cordoned: a pod stopped before could be scheduled there again."""
+AFTER_CORDON = DESTRUCTIVE - {"cordon_node", "cordon_slow_nodes"}
+"""Actions that come only after the bad node is cordoned: a pod stopped before could be scheduled there again.
+
+What that protects is the start, not the stop: no job that we stopped is started while the node that made us stop it is open. So
+a job may also be stopped to find that node: see `is_diagnosed_before_it_starts`."""
 
 TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 """Actions that are skipped where no connector carries them out."""
@@ -58,17 +70,20 @@ NODE_WORK = frozenset(
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node", "replace_node", "apply_template"})
 """Node work that continues once it has started, whoever waits for it: until its end is known nothing may run on the node."""
 
+OF_JOB_NODES = frozenset({"diagnose_nodes", "cordon_slow_nodes"})
+"""Actions on all nodes of a job. The second one becomes a `cordon_node` for each node that the first one found slow."""
+
 SPARES = frozenset({"release_spare", "return_spare"})
 """Actions on nodes in reserve. The plan names the nodes; where there are none to release, both are left out."""
 
-UNDOABLE = frozenset({"cordon_node", "suspend_job", "release_spare", "apply_template"})
+UNDOABLE = frozenset({"cordon_node", "cordon_slow_nodes", "suspend_job", "release_spare", "apply_template"})
 """Actions that a runbook may mark with `undo`."""
 
 INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 """Actions of the engine itself: they change no other system."""
 
 Action = Literal[
-    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
     "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
     "release_spare", "return_spare",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
@@ -99,7 +114,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "release_spare": {}, "return_spare": {},
-    "cordon_node": {}, "uncordon_node": {}, "suspend_job": {},
+    "cordon_node": {}, "cordon_slow_nodes": {}, "uncordon_node": {}, "suspend_job": {},
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
     "await_work": {},
     "diagnose_nodes": {},
@@ -296,14 +311,53 @@ def unlike(value: object, wanted: Type) -> str:
     return ""
 
 
-def _order_faults(steps: Iterable[tuple[int, Step | InvalidStep]], *, escalates: bool) -> Iterator[Fault]:
+def _order_faults(steps: Sequence[tuple[int, Step | InvalidStep]], *, escalates: bool) -> Iterator[Fault]:
     """Faults between steps: twice the same id, needs that no earlier step meets, nothing cordoned before."""
+    whole: dict[str, Step | InvalidStep] = {}
+    for _, step in steps:
+        whole.setdefault(step.id, step)
     seen: dict[str, Step | InvalidStep] = {}
     for number, step in steps:
         if isinstance(step, Step):
             for key, what in _faults_of(step, seen, escalates=escalates):
                 yield ("steps", number, key), what, 0, 0
+            if step.action == "suspend_job" and (what := _stopped_too_early(step, seen, whole)):
+                yield ("steps", number, "needs"), what, 0, 0
         seen.setdefault(step.id, step)
+
+
+def _stopped_too_early(
+    step: Step, seen: Mapping[str, Step | InvalidStep], whole: Mapping[str, Step | InvalidStep]
+) -> str:
+    """Why a job must not be stopped here: no node is closed yet, and it could start again before the bad one is found and
+    closed. Empty where it may be."""
+    if not {*step.needs} <= seen.keys() or _after_cordon(step, seen):
+        return ""
+    later = {name: one for name, one in whole.items() if name not in seen}
+    if "" in whole or is_diagnosed_before_it_starts(step, later):
+        return ""
+    return f"{_open_node(step)}, or be followed by diagnose_nodes and cordon_slow_nodes before any resume_job"
+
+
+def is_diagnosed_before_it_starts(stop: Step, steps: Mapping[str, Step | InvalidStep]) -> bool:
+    """Whether the jobs that a step stops start again only after all their nodes were measured, and the slow ones were closed.
+
+    `steps` are those from that step on. An invalid one counts as one that does so.
+    """
+    after = [one for one in steps.values() if isinstance(one, Step) and stop.id in all_needs(one, steps)]
+    closing = {
+        one.id
+        for one in after
+        if one.action == "cordon_slow_nodes"
+        and any(found.action == "diagnose_nodes" and found in after for found in _needed(one, steps))
+    }
+    closing |= {one.id for one in steps.values() if isinstance(one, InvalidStep)}
+    starting = [one for one in steps.values() if isinstance(one, Step) and one.action == "resume_job"]
+    return bool(closing) and all(closing & all_needs(one, steps) for one in starting)
+
+
+def _open_node(step: Step) -> str:
+    return f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
 
 
 def _faults_of(
@@ -315,14 +369,25 @@ def _faults_of(
     missing = [need for need in step.needs if need not in seen] if "" not in seen else []
     for need in missing:
         yield "needs", f"step {step.id} needs {need}, which is no earlier step"
-    if (step.action == "diagnose_nodes") != (step.target == "job_nodes"):
-        yield "target", "diagnose_nodes and job_nodes belong together"
+    if (step.action in OF_JOB_NODES) != (step.target == "job_nodes"):
+        yield "target", "job_nodes is the target of diagnose_nodes and cordon_slow_nodes, and of nothing else"
+    if step.action in OF_JOB_NODES and step.on_failure == "continue":
+        yield (
+            "on_failure",
+            f"{step.action} decides where a job may start again: the run cannot go on without it",
+        )
+    if step.action == "cordon_slow_nodes" and not missing and not _needs_action(step, seen, "diagnose_nodes"):
+        yield "needs", f"step {step.id} must need the diagnose_nodes step that finds the slow nodes"
     if step.action == "apply_template":
         yield from _template_faults(step)
     closes = step.action == "apply_template" and step.params.get("as") in ("nothing", "close")
-    if step.action in AFTER_CORDON and not closes and not missing and not _after_cordon(step, seen):
-        what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
-        yield "needs", what
+    if (
+        step.action in AFTER_CORDON - {"suspend_job"}
+        and not closes
+        and not missing
+        and not _after_cordon(step, seen)
+    ):
+        yield "needs", _open_node(step)
     back = step.compensate
     if step.undo and step.action not in UNDOABLE and back is None:
         yield "undo", f"{step.action} cannot be undone"
@@ -353,6 +418,17 @@ def _after_cordon(step: Step, seen: Mapping[str, Step | InvalidStep]) -> bool:
     if "" in seen and not needs <= seen.keys():
         return True
     return any(_may_cordon(seen[name]) for name in needs & seen.keys())
+
+
+def _needed(step: Step, seen: Mapping[str, Step | InvalidStep]) -> list[Step]:
+    needed = (seen.get(name) for name in all_needs(step, seen))
+    return [one for one in needed if isinstance(one, Step)]
+
+
+def _needs_action(step: Step, seen: Mapping[str, Step | InvalidStep], action: str) -> bool:
+    """Whether the step needs one with this action, or may do so: an invalid step counts as one."""
+    found = [seen.get(name) for name in all_needs(step, seen)]
+    return any(isinstance(one, InvalidStep) or (one is not None and one.action == action) for one in found)
 
 
 def all_needs(step: Step, steps: Mapping[str, Step | InvalidStep]) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from runbooks.language.cel_syntax import conjuncts, source_of
 from runbooks.language.conditions import condition, facts_of
+from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from runbooks.language.schema import Runbook
 from streams.model.incident import Incident
 
@@ -26,9 +27,9 @@ class Choice:
     rejected: tuple[tuple[str, str], ...] = ()
 
 
-def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
+def select(incident: Incident, runbooks: Sequence[Runbook], history: JobHistory = UNKNOWN_HISTORY) -> Choice:
     """The matching runbook with the highest priority; among equals the most specific, then the first id."""
-    facts = facts_of(incident)
+    facts = facts_of(incident, history)
     matching: list[Runbook] = []
     rejected: list[tuple[str, str]] = []
     for runbook in runbooks:

@@ -37,6 +37,8 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
     """
     if planned.action in AFTER_STOP:
         return _skipped_with_suspend(transition, planned, context)
+    if planned.action == "diagnose_nodes":
+        return _not_stopped(transition, planned)
     target = planned.target
     if planned.action != "suspend_job" or target is None:
         return ""
@@ -198,6 +200,20 @@ def _has_resumed(run: Run, planned: PlannedStep, context: RunContext) -> bool:
         if row.state in (EffectState.CONFIRMED, EffectState.UNDONE):
             return True
     return False
+
+
+def _not_stopped(transition: RunTransition, planned: PlannedStep) -> str:
+    """Why the nodes of a job are not measured: it was not stopped for it, and uses their GPUs, or has ended."""
+    return next(
+        (
+            record.reason
+            for other, record in transition.steps()
+            if other.action == "suspend_job"
+            and same_target(other.target, planned.target)
+            and record.state is StepState.SKIPPED
+        ),
+        "",
+    )
 
 
 def _skipped_with_suspend(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str:

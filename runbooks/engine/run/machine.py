@@ -35,6 +35,7 @@ from runbooks.engine.run.rollback import (
     look_up_undo,
 )
 from runbooks.engine.run.shadow_mode import guard_context, shadow
+from runbooks.engine.run.slow_nodes import close_slow_nodes
 from runbooks.engine.run.transition import (
     BLIND_S,
     RunContext,
@@ -133,7 +134,8 @@ def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
     if run.plan.mode is Mode.SHADOW:
         shadow(transition, context)
     else:
-        for planned in run.plan.steps:
+        close_slow_nodes(transition, context)
+        for planned in transition.run.plan.steps:
             _step(transition, planned, context)
             look_up_undo(transition, planned, context.free_slots)
         advance_undo(transition, context)
@@ -259,7 +261,11 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
     if missing:
         transition.finish(planned.id, StepState.CANCELLED, missing)
         return
-    if held_by_wave(transition, planned) or _is_occupied(transition, planned, context):
+    if (
+        planned.action == "cordon_slow_nodes"
+        or held_by_wave(transition, planned)
+        or _is_occupied(transition, planned, context)
+    ):
         return
     if (healing := healing_until(transition, planned, context)) is not None:
         _leave_to_heal(transition, planned, *healing)

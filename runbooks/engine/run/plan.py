@@ -9,8 +9,10 @@ from pydantic import ValidationError
 
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, condition_of, immovable
+from runbooks.engine.job_history import stays_stopped
 from runbooks.engine.spares import SpareChoice, choice
 from runbooks.language.conditions import Plain, condition, facts_of
+from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
     AFTER_CORDON,
@@ -58,6 +60,7 @@ def plan(
     view: ClusterView,
     ceiling: Mode,
     actions: frozenset[str] = frozenset(),
+    history: JobHistory = UNKNOWN_HISTORY,
 ) -> Plan:
     """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`), and shadow
     for a drill.
@@ -70,10 +73,11 @@ def plan(
         ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, a step would go before its node is
             closed, or there are more than `MAX_STEPS` steps.
     """
-    facts, values = facts_of(incident), values_of(runbook.parameters)
+    facts, values = facts_of(incident, history), values_of(runbook.parameters)
     bound: dict[str, list[PlannedStep]] = {}
     by_id = {step.id: step for step in runbook.steps}
     left_out: dict[str, str] = {}
+    diagnoses = any(step.action == "diagnose_nodes" for step in runbook.steps)
     gives = any(step.action == "release_spare" for step in runbook.steps)
     spares = choice(faulty_entity(incident).node or "", incident.jobs, view) if gives else SpareChoice()
     for step in runbook.steps:
@@ -100,12 +104,12 @@ def plan(
                 target,
                 _needs(step, target, bound, by_id),
                 asks=asks,
-                remarks=_remarks(settled, target, view),
+                remarks=_remarks(settled, target, view, history if diagnoses else UNKNOWN_HISTORY),
             )
             for number, target in enumerate(_targets(step, incident, view))
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
-    if (first := _before_cordon(steps)) is not None:
+    if (first := _before_cordon(steps, view)) is not None:
         raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is cordoned")
     if len(steps) > MAX_STEPS:
         raise ValueError(f"{runbook.id} would have {len(steps)} steps, limit {MAX_STEPS} per incident")
@@ -211,14 +215,15 @@ def _without_spares(runbook: Runbook, spares: SpareChoice) -> dict[str, str]:
     return dict.fromkeys(giving, f"no spare is released: {spares.why_none}")
 
 
-def _remarks(step: Step, target: Target, view: ClusterView) -> str:
-    """What stopping a job costs it, or why it cannot be stopped, for whoever reads or approves the plan."""
+def _remarks(step: Step, target: Target, view: ClusterView, history: JobHistory) -> str:
+    """What stopping a job costs it, or why it cannot be stopped, for whoever reads or approves the plan; and that it was moved
+    before, where it is stopped to find out why."""
     fact = view.jobs.get(target.key)
     if step.action == "suspend_job" and fact is not None:
         heals = (
             f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""
         )
-        return "; ".join(filter(None, (heals, fact.cost)))
+        return "; ".join(filter(None, (history.told(target.key), heals, fact.cost)))
     return immovable(target.key, view) if step.target == "unmovable_jobs" else ""
 
 
@@ -282,15 +287,31 @@ def _needs(
     return needs
 
 
-def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
-    """The first step that requires a cordoned node and does not wait for a cordon."""
+def _before_cordon(steps: Sequence[PlannedStep], view: ClusterView) -> PlannedStep | None:
+    """The first step that requires a cordoned node and does not wait for a cordon. A job may be stopped before, where it starts
+    again only once its slow nodes were found and closed."""
     after: set[str] = set()
     for planned in steps:  # what is needed stands before what needs it
         if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
             after.add(planned.id)
-        elif planned.action in AFTER_CORDON and planned.destructive and planned.params.get("as") != "close":
+            continue
+        closes = planned.action not in AFTER_CORDON or planned.params.get("as") == "close"
+        if planned.destructive and not closes and not _is_diagnosed(planned, steps, view):
             return planned
     return None
+
+
+def _is_diagnosed(stop: PlannedStep, steps: Sequence[PlannedStep], view: ClusterView) -> bool:
+    """Whether a job that a step stops stays stopped until the slow ones of its nodes are closed."""
+    if stop.action != "suspend_job" or stop.target is None or not stays_stopped(stop.target.key, view):
+        return False
+    needs = {step.id: {*step.needs} for step in steps}
+    for step in steps:  # what is needed stands before what needs it
+        needs[step.id] |= {further for need in step.needs for further in needs[need]}
+    mine = [step for step in steps if step.target is not None and step.target.key == stop.target.key]
+    measured = {s.id for s in mine if s.action == "diagnose_nodes" and stop.id in needs[s.id]}
+    closed = {s.id for s in mine if s.action == "cordon_slow_nodes" and measured & needs[s.id]}
+    return bool(closed) and all(closed & needs[s.id] for s in mine if s.action == "resume_job")
 
 
 def _open_suspects(incident: Incident) -> list[str]:

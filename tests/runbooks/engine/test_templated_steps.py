@@ -88,5 +88,5 @@ def test_a_diagnosis_names_all_nodes_of_each_job() -> None:
         JOB.key: "node-02,node-03,node-04,node-05",
     }
     assert not any(step.destructive for step in steps)
-    with pytest.raises(FaultlineError, match="belong together"):
+    with pytest.raises(FaultlineError, match="job_nodes is the target of"):
         book("{id: do, action: diagnose_nodes, target: jobs}")

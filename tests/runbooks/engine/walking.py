@@ -25,6 +25,8 @@ REPAIRS = frozenset({"reset_gpu", "reboot_node"})
 WORKED_ON = "await_work"
 """Instead of a repair of ours: people worked on the node."""
 ELSEWHERE = "node-12"
+SLOW = ("node-03",)
+"""What every diagnosis finds."""
 TURNS = 400
 
 Script = Callable[[Call], Outcome | None]
@@ -42,6 +44,10 @@ class World:
     """How far the repair of a node has come: the action that was done last."""
     keys: set[str] = field(default_factory=set)
     made: list[str] = field(default_factory=list)
+    diagnoses: bool = False
+    """Whether jobs are stopped to be diagnosed."""
+    slow: set[str] | None = None
+    """What a diagnosis has found; None before it."""
 
     def carry_out(self, call: Call) -> None:
         """A change that is really made."""
@@ -56,12 +62,17 @@ class World:
             case "cordon_node":
                 self.closed.add(name)
             case "suspend_job":
-                assert self.closed, f"{job} is stopped before a node is closed"
+                assert self.closed or self.diagnoses, f"{job} is stopped before a node is closed"
                 self.suspended.add(job)
+            case "diagnose_nodes":
+                assert job in self.suspended, f"the nodes of {job} are measured while it runs"
+                self.slow = set(SLOW)
             case "drain_node":
                 assert name in self.closed, f"{name} is drained open"
             case "resume_job":
                 assert job in self.suspended, f"{job} is resumed and was not stopped"
+                assert not self.diagnoses or self.slow is not None, f"{job} is resumed before it is diagnosed"
+                assert self.closed >= (self.slow or set()), f"{job} is resumed on a node that was slow"
                 self.suspended.discard(job)
                 self.resumed.add(job)
             case "reset_gpu" | "reboot_node":
@@ -100,6 +111,10 @@ class Walk:
         self.world = World()
         if incident.family == IncidentFamily.PLANNED_WORK and incident.root.node is not None:
             self.world.sound[incident.root.node] = WORKED_ON
+        self.world.diagnoses = any(
+            book.match == "true" and any(step.action == "diagnose_nodes" for step in book.steps)
+            for book in library
+        )
         self.told: list[str] = []
         self._incident, self._script, self._says = incident, script, says
         self._now = NOW
@@ -164,7 +179,8 @@ class Walk:
             return AlreadyDone() if call.kind == "lookup" else Absent()
         if call.kind == "apply" and call.effect.key in self.world.keys:
             return AlreadyDone({"prior": "schedulable"})  # a rung above goes on with what is there
-        return Done({"prior": "schedulable"})
+        found = {"slow": SLOW} if call.effect.action == "diagnose_nodes" else {"prior": "schedulable"}
+        return Done(found)
 
     def _progress(self) -> bool:
         """Jobs that are watched print an iteration a second later."""

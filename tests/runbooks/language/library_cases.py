@@ -56,6 +56,7 @@ LEAVES = {**signs("node.maintenance.termination"), "deadline": "2026-03-01T12:29
 WORK = {"by": "ada", "until": "2026-03-01T12:10:00Z", "work_reason": "new firmware"}
 
 SAMPLES = (
+    Sample("job-diagnosis", "silent_node", ON_NODE, certainty=LIKELY, escalated=True),
     Sample("gpu-off-bus", "gpu_off_bus", facts=xid(79, "restart_bm")),
     Sample("gpu-memory", "gpu_memory", facts=xid(95, "reset_gpu", 63)),
     Sample("gpu-memory-contained", "gpu_memory", facts=xid(94, "restart_app"), certainty=LIKELY),
