@@ -184,8 +184,10 @@ class Cluster:
             body["propagationPolicy"] = propagation
         return await self._call("DELETE", path, None, body)
 
-    async def evict(self, namespace: str, name: str, *, uid: str | None = None) -> None:
-        """Ask for the eviction of a pod, of that uid if given.
+    async def evict(
+        self, namespace: str, name: str, *, uid: str | None = None, grace_s: int | None = None
+    ) -> None:
+        """Ask for the eviction of a pod, of that uid if given. `grace_s` replaces the pod's own grace period.
 
         Raises:
             EvictionBlocked: a PodDisruptionBudget says not now.
@@ -197,8 +199,11 @@ class Cluster:
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
-        if uid is not None:
-            body["deleteOptions"] = {"preconditions": {"uid": uid}}
+        options: Object = {} if uid is None else {"preconditions": {"uid": uid}}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if options:
+            body["deleteOptions"] = options
         await self.create(path_of("v1", "pods", namespace=namespace, name=name, subresource="eviction"), body)
 
     async def watch(

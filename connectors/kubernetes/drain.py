@@ -1,17 +1,18 @@
 """Drains a node through the Eviction API, one round of evictions per call. Nothing is ever deleted directly.
 
 Level-triggered: each round lists the pods on the node, so a crash, a lost answer or a new pod needs no stored state. Pods are
-evicted by uid, so that a new pod of the same name is not evicted instead. Pods protected by a PodDisruptionBudget stay, and the
-outcome names both. A dead node held for this incident is declared out of service once only stuck pods are left on it
-(`out_of_service`), so that the cluster force-deletes them.
+evicted by uid, so that a new pod of the same name is not evicted instead, and only as long as the node stays closed: it is read
+again before each eviction. What a pod is decides about it (`pod_roles`). What stays is told with what keeps it and since when,
+and the result names which pods went and which did not (`drain_record`). A dead node held for this incident is declared out of
+service once only stuck pods are left on it (`out_of_service`), so that the cluster force-deletes them.
 
 Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from connectors.base import (
@@ -26,13 +27,15 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.kubernetes.annotations import MANAGED, annotations_of, opted_out
+from connectors.kubernetes.annotations import MANAGED, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
+from connectors.kubernetes.drain_record import DrainRecord, names
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.eviction import evict
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
-from connectors.kubernetes.objects import controller, has_ended, is_ready, name_of
+from connectors.kubernetes.local_volumes import pinned_volumes
+from connectors.kubernetes.objects import has_ended, is_ready, name_of
 from connectors.kubernetes.out_of_service import (
     OUT_OF_SERVICE,
     declared,
@@ -42,17 +45,24 @@ from connectors.kubernetes.out_of_service import (
     is_out_of_service,
     taken_back,
 )
+from connectors.kubernetes.pod_roles import (
+    LOCAL,
+    RETURNS,
+    DrainPolicy,
+    Role,
+    asks_for_gpu,
+    holds_up,
+    kept_by,
+    role_of,
+    tolerates_cordon,
+)
 from streams.model.clock import Clock, utc_now
 from streams.model.signal import Attribute
 
-MIRROR = "kubernetes.io/config.mirror"
 LOOK_AGAIN_S = 2.0
 BUDGET_PAUSE_S = 5.0
 EVICTIONS_A_ROUND = 20
 """Few enough for a round to end well within the lease."""
-NOBODY = "the lack of a controller that would recreate it"
-NAMED = 5
-"""Pods listed by name in a text; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,11 @@ class OnNode:
     leaving: tuple[Object, ...]
 
     @property
+    def all(self) -> tuple[Object, ...]:
+        """Both."""
+        return (*self.leaving, *self.staying)
+
+    @property
     def count(self) -> int:
         """How many there are in all."""
         return len(self.staying) + len(self.leaving)
@@ -70,15 +85,15 @@ class OnNode:
 
 @dataclass(slots=True)
 class EvictionRound:
-    """Result of one round of evictions. `blocked` maps a pod to what prevents its eviction."""
+    """Result of one round of evictions. `kept` maps a pod to what keeps it on the node."""
 
     evicted: int = 0
     leaving: int = 0
-    blocked: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, str] = field(default_factory=dict)
 
 
 def drained_pods(pods: Sequence[Object], only: Attribute) -> OnNode:
-    """Select the pods to drain: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
+    """Select the pods to drain: never those of the system (`Role.SYSTEM`) or finished ones; with `gpu` GPU pods only."""
     concerned = [pod for pod in pods if _concerned(pod, only)]
     return OnNode(
         staying=tuple(pod for pod in concerned if not is_leaving(pod)),
@@ -140,35 +155,35 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
     Raises:
         Fenced: the lease has expired; evictions made before stay.
     """
+    policy = DrainPolicy.of(effect.params)
+    if isinstance(policy, str):
+        return Refused(policy)
     done = EvictionRound()
 
     async def once() -> Outcome:
-        only = _only(effect)
-        if only not in ("gpu", "all"):
-            return Refused(f"drain_node: `only` is {only!r}, known are gpu and all")
         try:
-            node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+            node = await _node(cluster, effect)
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
-        if effect.params.get("dead_node", True) not in (True, False):
-            return Refused(
-                f"drain_node: `dead_node` is {effect.params['dead_node']!r}, known are true and false"
-            )
+        record = DrainRecord.of(effect.prior)
         if (no := may_drain(node, effect)) is not None:
-            return no
+            return _stopped(no, record)
         if given_up_for(node) is not None and is_ready(node):
-            return await _node(cluster, effect, lease, back_in_service)
+            return await _patch(cluster, effect, lease, back_in_service)
         there = await _pods_on(cluster, effect.target.name)
-        pods = drained_pods(there, only)
+        pods = drained_pods(there, policy.only)
         if not pods.count:
             return _over(effect)
-        if not is_ready(node) and effect.params.get("dead_node", True) and _all_hang(pods, there, clock()):
-            return await _node(cluster, effect, lease, give_up)
-        bare = [] if effect.params.get("bare") else [pod for pod in pods.staying if controller(pod) is None]
-        done.leaving, done.blocked = 0, {name_of(pod): NOBODY for pod in bare}
-        for pod in [pod for pod in pods.staying if pod not in bare][:EVICTIONS_A_ROUND]:
-            await _evict(cluster, pod, lease, done)
-        return _so_far(effect, pods, done)
+        if not is_ready(node) and policy.dead_node and _all_hang(pods, there, clock()):
+            return await _patch(cluster, effect, lease, give_up)
+        done.leaving, done.kept = 0, await _kept(cluster, pods.staying, policy, record)
+        record.saw(pods.all)
+        stop = await _evictions(cluster, effect, lease, _next(pods.staying, done, record), done)
+        record.evicted += done.evicted
+        record.keeps(done.kept, clock())
+        if stop is not None:
+            return _stopped(stop, record)
+        return _so_far(effect, node, pods, done, record, clock())
 
     return await attempted(once)
 
@@ -178,13 +193,13 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
 
     async def once() -> Outcome:
         try:
-            node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+            node = await _node(cluster, effect)
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
         there = await _pods_on(cluster, effect.target.name)
-        pods = drained_pods(there, _only(effect))
+        pods = drained_pods(there, effect.params.get("only", "gpu"))
         if not pods.count:
-            return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
+            return AlreadyDone(_ended(effect), f"nothing left to drain on {effect.target.name}")
         if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
             return Absent(f"{_pods(pods.leaving)} stuck Terminating on {effect.target.name}, which is dead")
         if not pods.leaving:
@@ -194,7 +209,11 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
     return await attempted(once)
 
 
-async def _node(
+async def _node(cluster: Cluster, effect: Effect) -> Object:
+    return await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+
+
+async def _patch(
     cluster: Cluster,
     effect: Effect,
     lease: LeaseHeld,
@@ -215,72 +234,104 @@ async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
     return await cluster.list_all(path_of("v1", "pods"), query={"fieldSelector": f"spec.nodeName={node}"})
 
 
-async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: EvictionRound) -> None:
-    """Request one eviction and record its result. Errors that concern more than this pod are raised."""
-    answer = await evict(cluster, pod, lease)
-    if answer.blocked:
-        done.blocked[name_of(pod)] = answer.blocked
-    else:
-        done.evicted += answer.granted
-        done.leaving += 1
+async def _kept(
+    cluster: Cluster, staying: Sequence[Object], policy: DrainPolicy, record: DrainRecord
+) -> dict[str, str]:
+    """What keeps which pods, budgets aside: nothing is asked of the server for them."""
+    unknown = [pod for pod in staying if _volumes_matter(pod, policy, record)]
+    pinned = await pinned_volumes(cluster, unknown)
+    kept: dict[str, str] = {}
+    for pod in staying:
+        by = kept_by(pod, policy, pinned.get(str(pod["metadata"]["uid"]), ""))
+        if not by and record.is_late(pod) and tolerates_cordon(pod):
+            by = RETURNS  # evicted again and again, it would come back as often
+        if by:
+            kept[name_of(pod)] = by
+    return kept
 
 
-def _so_far(effect: Effect, pods: OnNode, done: EvictionRound) -> Outcome:
-    result = _result(effect, done.evicted)
-    leaving = len(pods.leaving) + done.leaving
-    if done.blocked:
-        by = ", ".join(sorted(set(done.blocked.values())))
-        reason = f"{by} keeps {_names(sorted(done.blocked))} on {effect.target.name}"
-        return Blocked(by, f"{reason}; {leaving} terminating" if leaving else reason, BUDGET_PAUSE_S, result)
-    names = _names([name_of(pod) for pod in (*pods.leaving, *pods.staying)])
-    return Waiting(
-        LOOK_AGAIN_S, f"{leaving} of {pods.count} pods terminating on {effect.target.name}: {names}", result
-    )
+def _volumes_matter(pod: Object, policy: DrainPolicy, record: DrainRecord) -> bool:
+    """Whether its claims have to be read: once, and again while they keep it."""
+    known = str(pod["metadata"]["uid"]) in record.seen
+    return policy.local_data != "all" and (not known or record.left.get(name_of(pod), "").startswith(LOCAL))
+
+
+def _next(staying: Sequence[Object], done: EvictionRound, record: DrainRecord) -> list[Object]:
+    """The pods to ask for in this round: those that a budget kept in the last one come after the others."""
+    free = [pod for pod in staying if name_of(pod) not in done.kept]
+    return sorted(free, key=lambda pod: name_of(pod) in record.left)[:EVICTIONS_A_ROUND]
+
+
+async def _evictions(
+    cluster: Cluster, effect: Effect, lease: LeaseHeld, pods: Sequence[Object], done: EvictionRound
+) -> Outcome | None:
+    """Request the evictions and record their results; why they stopped, or None.
+
+    Errors that concern more than one pod are raised.
+    """
+    for number, pod in enumerate(pods):
+        if number and (no := may_drain(await _node(cluster, effect), effect)) is not None:
+            return no
+        answer = await evict(cluster, pod, lease)
+        if answer.blocked:
+            done.kept[name_of(pod)] = answer.blocked
+        else:
+            done.evicted += answer.granted
+            done.leaving += 1
+    return None
+
+
+def _so_far(
+    effect: Effect, node: Object, pods: OnNode, done: EvictionRound, record: DrainRecord, now: datetime
+) -> Outcome:
+    ready = is_ready(node)
+    waits = {name_of(pod): holds_up(pod, now, node_ready=ready) for pod in pods.leaving}
+    result = record.result(effect.prior, pods.all, waits)
+    leaving, name = len(pods.leaving) + done.leaving, effect.target.name
+    gone = len(record.gone(pods.all))
+    texts = [f"gone so far: {gone}"] if gone else []
+    if stuck := [f"{pod} {why}" for pod, why in sorted(waits.items()) if why.startswith("stuck")]:
+        texts.append(names(stuck))
+    if done.kept:
+        by = ", ".join(sorted(set(done.kept.values())))
+        texts = [record.kept_text(name), *([f"{leaving} terminating"] if leaving else []), *texts]
+        return Blocked(by, "; ".join(texts), BUDGET_PAUSE_S, result)
+    listed = names(sorted(map(name_of, pods.all)))
+    texts = [f"{leaving} of {pods.count} pods terminating on {name}: {listed}", *texts]
+    return Waiting(LOOK_AGAIN_S, "; ".join(texts), result)
+
+
+def _stopped(outcome: Outcome, record: DrainRecord) -> Outcome:
+    """The outcome that ends a drain in the middle, with what it has done."""
+    if not record.evicted or not isinstance(outcome, Refused | Blocked):
+        return outcome
+    return replace(outcome, reason=f"{outcome.reason}; evicted before that: {record.evicted}")
 
 
 def _over(effect: Effect) -> Outcome:
-    evicted, name = effect.prior.get("evicted"), effect.target.name
+    evicted, name, result = DrainRecord.of(effect.prior).evicted, effect.target.name, _ended(effect)
     if effect.prior.get("out_of_service"):
         detail = f"{name} is dead and drained; the out-of-service taint stays while it is cordoned"
-        return Done(_result(effect), detail)
+        return Done(result, detail)
     if evicted:
-        return Done(_result(effect), f"{name} is drained, {evicted} pods evicted")
-    return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
+        return Done(result, f"{name} is drained, {evicted} pods evicted")
+    return AlreadyDone(result, f"nothing left to drain on {name}")
 
 
-def _result(effect: Effect, evicted: int = 0, **more: Attribute) -> Result:
+def _ended(effect: Effect) -> Result:
+    """The result once no pod is left; empty where nothing was ever seen."""
+    record = DrainRecord.of(effect.prior)
+    record.left, record.since = {}, {}
+    return record.result(effect.prior, ()) if effect.prior else {}
+
+
+def _result(effect: Effect, **more: Attribute) -> Result:
     """The result so far, updated."""
-    before = effect.prior.get("evicted", 0)
-    return {**effect.prior, "evicted": evicted + (before if isinstance(before, int) else 0), **more}
-
-
-def _only(effect: Effect) -> Attribute:
-    """GPU pods only unless the runbook says otherwise: the less destructive reading of an unset parameter."""
-    return effect.params.get("only", "gpu")
+    return {**effect.prior, "evicted": DrainRecord.of(effect.prior).evicted, **more}
 
 
 def _concerned(pod: Object, only: Attribute) -> bool:
-    owner = controller(pod)
-    if MIRROR in annotations_of(pod) or (owner is not None and owner.get("kind") == "DaemonSet"):
-        return False
-    return not has_ended(pod) and (only != "gpu" or asks_for_gpu(pod))
-
-
-def asks_for_gpu(pod: Object) -> bool:
-    """By resource name: `nvidia.com/gpu`, MIG profiles `nvidia.com/mig-…`, shared `nvidia.com/gpu.shared`; AMD alike."""
-    spec = pod.get("spec", {})
-    for container in (*(spec.get("containers") or []), *(spec.get("initContainers") or [])):
-        resources: Mapping[str, Mapping[str, str]] = container.get("resources") or {}
-        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
-            vendor, _, device = name.partition("/")
-            if vendor in ("nvidia.com", "amd.com") and device.startswith(("gpu", "mig-")):
-                return True
-    return False
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return role_of(pod) is not Role.SYSTEM and not has_ended(pod) and (only != "gpu" or asks_for_gpu(pod))
 
 
 def _pods(pods: Sequence[Object]) -> str:

@@ -18,10 +18,10 @@ from connectors.base import Absent, Blocked, Effect, LeaseHeld, Outcome, Refused
 from connectors.kubernetes.annotations import MANAGED, NODE_WORK, labels_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
-from connectors.kubernetes.drain import asks_for_gpu
 from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.guarded_patch import attempted
 from connectors.kubernetes.objects import has_ended, name_of
+from connectors.kubernetes.pod_roles import asks_for_gpu
 from connectors.kubernetes.work_diagnostics import Diagnostic, read_diagnostics
 from connectors.kubernetes.work_results import LOOK_AGAIN_S, boot_of, is_of, judged, judged_reboot, result_of
 from connectors.kubernetes.work_session_jobs import SessionJobs

@@ -29,9 +29,8 @@ class NodeConnector:
 
         cordon_node    `Done` with `prior` and `owners`; `Blocked` by an operator who uncordoned it after Faultline's cordon
         uncordon_node  removes this incident from the owners of the cordon; the last owner makes the node schedulable
-        drain_node     params `only` = `gpu` (default) or `all`, `bare` = also evict pods that no controller would recreate,
-                       `dead_node` = declare a dead node with stuck pods out of service (default true);
-                       `Waiting`, `Blocked` with budget and pods, finally `Done`
+        drain_node     params as in `DrainPolicy`, `dead_node` = declare a dead node with stuck pods out of service (default
+                       true); `Waiting`, `Blocked` by whom and with which pods, finally `Done`; `gone` and `left` name the pods
         """
         match effect.action:
             case "cordon_node":

@@ -26,10 +26,10 @@ from connectors.kubernetes.annotations import (
 )
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_marked
-from connectors.kubernetes.drain import asks_for_gpu
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
 from connectors.kubernetes.objects import has_ended, is_ready
+from connectors.kubernetes.pod_roles import asks_for_gpu
 
 SPARE = f"{DOMAIN}/spare"
 RELEASED_FOR = f"{DOMAIN}/spare-for"

@@ -63,6 +63,8 @@ _MARK: dict[StepState, Literal["pending", "in_progress", "complete", "error"]] =
     StepState.FAILED: "error",
     StepState.CANCELLED: "error",
 }
+EVICTIONS_SHOWN = 8
+"""Lines about evictions in one message."""
 _SPOKEN = (StepState.PENDING, StepState.RUNNING, StepState.DONE)
 """States that a step's mark says by itself; any other is also said in words."""
 
@@ -73,7 +75,7 @@ def run_message(run: Run) -> Message:
     heading = f"{glyph} {progress_line(run, with_reason=False)}"
     done = sum(step.state.is_over for step in run.steps)
     title = f"{run.plan.runbook}: {done} of {len(run.plan.steps)} steps finished"
-    blocks: list[Block] = [Heading(heading), Steps(title, _folded(run))]
+    blocks: list[Block] = [Heading(heading), Steps(title, _folded(run)), *would_evict(run)]
     if run.undoing:
         blocks.append(Paragraph(f"Being undone: {run.undoing}"))
     return Message(heading, tuple(blocks), tone)
@@ -163,6 +165,7 @@ def plan_message(run: Run) -> Message:
     blocks: tuple[Block, ...] = (
         Heading(summary),
         plan_table(run),
+        *would_evict(run),
         *([Paragraph(why)] if (why := run.reason or run.plan.why) else []),
     )
     return Message(summary, blocks)
@@ -190,6 +193,20 @@ def plan_table(run: Run) -> Table:
         for number, planned in enumerate(run.plan.steps, start=1)
     )
     return Table(("#", "step", "target", "destructive"), rows)
+
+
+def would_evict(run: Run) -> list[Paragraph]:
+    """Which pods the run's drains would evict, while none of them has begun."""
+    lines = run.plan.would_evict
+    begun = any(
+        run.step(planned.id).effect is not None
+        for planned in run.plan.steps
+        if planned.action == "drain_node"
+    )
+    if not lines or begun:
+        return []
+    more = [f"{len(lines) - EVICTIONS_SHOWN} more lines"] if len(lines) > EVICTIONS_SHOWN else []
+    return [Paragraph(f"Would evict, by the inventory: {'; '.join((*lines[:EVICTIONS_SHOWN], *more))}")]
 
 
 def what_of(planned: PlannedStep) -> str:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import orjson
 
 from faultline.chat.root_buttons import NOTHING_SAID, Handling
-from faultline.chat.run_messages import plan_table, progress_line, took, what_of
+from faultline.chat.run_messages import plan_table, progress_line, took, what_of, would_evict
 from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, ticket_of
 from runbooks.engine.wait_reasons import waits_for
@@ -215,7 +215,7 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
     blocks: tuple[Block, ...] = (
         Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, run:"),
-        Code(_answer_lines(run, planned)), *changed, plan_table(run), Buttons(buttons), small,
+        Code(_answer_lines(run, planned)), *changed, plan_table(run), *would_evict(run), Buttons(buttons), small,
     )  # fmt: skip
     return Message(heading, blocks, Tone.ASKING)
 

@@ -113,6 +113,7 @@ def _run(run: Run) -> ShownRun:
             for number, planned in enumerate(run.plan.steps[:MAX_STEPS], start=1)
         ),
         left_out=run.plan.left_out,
+        would_evict=run.plan.would_evict,
         approvals=tuple(_decision(run, index) for index in range(len(run.approvals))),
     )
 

@@ -66,6 +66,7 @@ class ShownRun:
     is_over: bool
     steps: tuple[ShownStep, ...]
     left_out: tuple[str, ...]
+    would_evict: tuple[str, ...]
     approvals: tuple[str, ...]
 
 

@@ -105,10 +105,11 @@ class ApiServer(kmock.KubernetesScaffold):
 
     def _evict(self, namespace: str | None, name: str, eviction: Object) -> Object:
         pod = self.store.get(PODS, namespace, name)
-        uid = ((eviction.get("deleteOptions") or {}).get("preconditions") or {}).get("uid")
+        options = eviction.get("deleteOptions") or {}
+        uid = (options.get("preconditions") or {}).get("uid")
         if "deletionTimestamp" not in pod["metadata"]:
             self._check_budgets(pod)
-        self.store.delete(PODS, namespace, name, uid)
+        self.store.delete(PODS, namespace, name, uid, grace_s=options.get("gracePeriodSeconds"))
         return {"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 201}
 
     def _check_budgets(self, pod: Object) -> None:

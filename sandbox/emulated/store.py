@@ -147,8 +147,19 @@ class Store:
         self._record(kind, "MODIFIED", thing)
         return thing
 
-    def delete(self, kind: Kind, namespace: str | None, name: str, uid: str | None = None) -> Object:
-        """Delete; a pod on a node is only marked, and gone once its kubelet has stopped it. 409 for another uid."""
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        uid: str | None = None,
+        *,
+        grace_s: int | None = None,
+    ) -> Object:
+        """Delete; a pod on a node is only marked, and gone once its kubelet has stopped it. 409 for another uid.
+
+        `grace_s` replaces the pod's own grace period.
+        """
         thing = self.get(kind, namespace, name)
         if uid is not None and uid != thing["metadata"]["uid"]:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) is not that of {name}")
@@ -156,7 +167,8 @@ class Store:
             if "deletionTimestamp" in thing["metadata"]:
                 return thing
             marked = copy.deepcopy(thing)
-            grace_s = int(thing["spec"].get("terminationGracePeriodSeconds", 30))
+            if grace_s is None:
+                grace_s = int(thing["spec"].get("terminationGracePeriodSeconds", 30))
             ends = self.clock().replace(microsecond=0) + timedelta(seconds=grace_s)
             marked["metadata"]["deletionTimestamp"] = rfc3339(ends)
             marked["metadata"]["deletionGracePeriodSeconds"] = grace_s

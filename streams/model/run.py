@@ -222,6 +222,8 @@ class Plan:
     """The values that the runbook's parameters had when the plan was made."""
     left_out: tuple[str, ...] = ()
     """Steps of the runbook that no connector here executes, `step: why`. They are left to the operator."""
+    would_evict: tuple[str, ...] = ()
+    """Which pods its drains would evict, in words, by the inventory then. No part of the digest: pods come and go."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,6 +282,8 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
         table(headings, rows, empty="the plan has no steps")
         for line in one.plan.left_out:
             click.echo(f"left for manual handling: {line}")
+        for line in one.plan.would_evict:
+            click.echo(f"would evict: {line}")
         assert one.choice.runbook is not None
         if foreign := books[one.choice.runbook.id].foreign():
             click.echo()

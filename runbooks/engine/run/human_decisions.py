@@ -432,12 +432,15 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
         step for step in plan.steps if step.id not in transition.records and not _is_told_of(run, step)
     )
     steps = (*kept, *added)
+    evicts = run.plan.would_evict if run.state.is_over or _drains(transition) else plan.would_evict
     if steps == run.plan.steps:
+        if evicts != run.plan.would_evict:
+            transition.change(plan=replace(run.plan, would_evict=evicts))
         return
     digest = plan_digest(run.incident, run.plan.runbook, run.plan.runbook_revision, run.plan.mode, steps)
     transition.records |= {step.id: StepRecord(step.id) for step in added}
     transition.change(
-        plan=replace(run.plan, steps=steps, digest=digest),
+        plan=replace(run.plan, steps=steps, digest=digest, would_evict=evicts),
         steps=(*run.steps, *(StepRecord(step.id) for step in added)),
     )
     if told and added and run.plan.mode is not Mode.SHADOW:
@@ -448,6 +451,12 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
         void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
         text = f"{len(added)} steps added; the approval by {void} covers the previous plan only"
         transition.note("run.extended", text)
+
+
+def _drains(transition: RunTransition) -> bool:
+    """Whether a drain has begun: from then on its own result tells what goes."""
+    drains = (record for planned, record in transition.steps() if planned.action == "drain_node")
+    return any(record.effect is not None for record in drains)
 
 
 def _is_told_of(run: Run, step: PlannedStep) -> bool:

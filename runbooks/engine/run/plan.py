@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, condition_of, immovable
 from runbooks.engine.job_history import stays_stopped
+from runbooks.engine.run.drain_preview import would_evict
 from runbooks.engine.spares import SpareChoice, choice
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
@@ -126,6 +127,7 @@ def plan(
         left_out=tuple(
             f"{step}: {why}" for step, why in (left_out | _without_spares(runbook, spares)).items()
         ),
+        would_evict=would_evict(steps, view),
         escalation=Escalation(step_up.to, step_up.after, step_up.within_s, step_up.per) if step_up else None,
         parameters=values,
     )

@@ -1,0 +1,72 @@
+"""What a plan's drains would evict, by the inventory: shown with the plan, before anybody approves it. Pure.
+
+It is no part of what is approved: pods come and go, and the drain decides on those that are there then
+(`connectors.kubernetes.drain`). The inventory knows the pods of training jobs and those that hold GPUs; of others a drain of the
+whole node tells when it has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from streams.inventory.cluster_view import ClusterView
+from streams.inventory.names import names
+from streams.model.facts import PodFact
+from streams.model.kinds import WorkloadClass
+from streams.model.run import PlannedStep
+
+LINES = 20
+"""Lines of one plan; what is not listed is counted."""
+NAMED = 5
+"""Pods named in a line."""
+
+
+def would_evict(steps: Sequence[PlannedStep], view: ClusterView) -> tuple[str, ...]:
+    """One line per job or service on each node that the plan drains, the largest first."""
+    stopped = {step.target.key for step in steps if step.action == "suspend_job" and step.target is not None}
+    lines = [
+        line
+        for step in steps
+        if step.action == "drain_node" and step.target is not None
+        for line in _of_node(step, step.target.name, stopped, view)
+    ]
+    more = len(lines) - LINES
+    return (*lines[:LINES], *([f"{more} more jobs and services"] if more > 0 else []))
+
+
+def _of_node(step: PlannedStep, node: str, stopped: set[str], view: ClusterView) -> Iterator[str]:
+    groups: dict[str, list[PodFact]] = {}
+    for pod in view.pods_on(node):
+        if pod.workload is not WorkloadClass.SYSTEM and (pod.gpus or step.params.get("only") == "all"):
+            groups.setdefault(pod.job.key if pod.job else "", []).append(pod)
+    for key, pods in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
+        fate = _fate(key, pods, stopped, bare=bool(step.params.get("bare")))
+        yield f"{node}: {_count(pods)} {_whose(key)}{fate}: {_named(pods)}"
+    if step.params.get("only") == "all":
+        yield f"{node}: and what else runs there, but for the system's own pods"
+
+
+def _whose(key: str) -> str:
+    kind, _, name = key.partition("/")
+    return f"of {kind} {name}" if key else "without a controller"
+
+
+def _fate(key: str, pods: Sequence[PodFact], stopped: set[str], *, bare: bool) -> str:
+    """What becomes of the pods of one owner."""
+    if not key:
+        return ", lost" if bare else ", left for their owners"
+    if key in stopped:
+        return ", stopped with their job before"
+    if any(pod.trains for pod in pods) and key.partition("/")[0] not in names().services:
+        return ", with the time they ask for a checkpoint"
+    return ", within their disruption budgets"
+
+
+def _count(pods: Sequence[PodFact]) -> str:
+    return "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
+
+
+def _named(pods: Iterable[PodFact]) -> str:
+    found = sorted(pod.name for pod in pods)
+    more = len(found) - NAMED
+    return ", ".join(found[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,81 @@
+"""What a plan says its drains would evict, by the inventory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from faultline.chat.run_messages import would_evict
+from runbooks.engine.run.drain_preview import LINES
+from runbooks.engine.run.human_decisions import revised
+from runbooks.engine.run.plan import plan
+from runbooks.language.select import select
+from streams.inventory.cluster_view import ClusterView
+from streams.model.entity import JobRef
+from streams.model.facts import PodFact
+from streams.model.kinds import WorkloadClass
+from streams.model.message import Paragraph
+from streams.model.run import Mode, Plan
+from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, Play, at, cluster, incident
+
+
+def put(view: ClusterView, name: str, job: JobRef | None, gpus: int = 1, **more: object) -> None:
+    fact = PodFact(CLUSTER, "research", name, f"uid-{name}", NOW, node="node-03", job=job, gpus=gpus)
+    view.put(replace(fact, **more))  # type: ignore[arg-type]
+
+
+def planned(view: ClusterView, family: str = "gpu_off_bus") -> Plan:
+    about = incident(family)
+    book = select(about, LIBRARY).runbook
+    assert book is not None
+    return plan(about, book, view, Mode.AUTO, ACTIONS)
+
+
+def test_each_owner_on_the_node_is_told_with_what_becomes_of_its_pods() -> None:
+    view = cluster()
+    put(view, "llm-1", JOB)
+    put(view, "chat-a", JobRef("Deployment", "research", "chat"), workload=WorkloadClass.INFERENCE)
+    put(view, "chat-b", JobRef("Deployment", "research", "chat"), workload=WorkloadClass.INFERENCE)
+    put(view, "shell", None)
+    put(view, "dcgm", JobRef("DaemonSet", "gpu-operator", "dcgm"), workload=WorkloadClass.SYSTEM)
+    assert planned(view).would_evict == (
+        "node-03: 2 pods of Deployment research/chat, within their disruption budgets: chat-a, chat-b",
+        "node-03: 1 pod without a controller, left for their owners: shell",
+        "node-03: 1 pod of PyTorchJob research/llm, stopped with their job before: llm-1",
+    )
+
+
+def test_two_thousand_pods_fit_a_message_and_the_rest_is_counted() -> None:
+    view = cluster()
+    for number in range(2000):
+        put(view, f"p-{number:04}", JobRef("Deployment", "research", f"chat-{number // 10}"))
+    told = planned(view).would_evict
+    assert len(told) == LINES + 1
+    assert told[-1] == "180 more jobs and services"
+    assert all(len(line) < 200 for line in told)
+
+
+def test_pods_that_come_and_go_change_what_is_shown_but_not_what_is_approved() -> None:
+    view = cluster()
+    before = planned(view)
+    put(view, "chat-a", JobRef("Deployment", "research", "chat"), workload=WorkloadClass.INFERENCE)
+    after = planned(view)
+    assert before.would_evict != after.would_evict
+    assert before.digest == after.digest
+    play = Play(incident())
+    run = replace(play.run, plan=replace(play.run.plan, would_evict=()))
+    newer = revised(run, replace(play.about, revision=2), replace(run.plan, would_evict=("now",)), at(1)).run
+    assert newer.plan.would_evict == ("now",)
+    assert newer.plan.digest == run.plan.digest
+
+
+def test_the_thread_shows_it_until_the_drain_begins() -> None:
+    view = cluster()
+    put(view, "llm-1", JOB)
+    play = Play(incident(), view=view)
+    assert would_evict(play.run) == [
+        Paragraph(
+            "Would evict, by the inventory: node-03: 1 pod of PyTorchJob research/llm, stopped with their job before: llm-1"
+        )
+    ]
+    play.play(until="drain_node")
+    assert would_evict(play.run) == []
