@@ -76,11 +76,15 @@ class Waiting:
     """A long change in progress (a drain, a suspend): call `apply` again after `after_s`. `result` is kept as `prior`.
 
     Also from `lookup`, and from `undo`, which is then called again.
+
+    `queued`: it waits for its turn in a queue that others run, which may take hours and is no failure: the step's deadline counts
+    from when that is over.
     """
 
     after_s: float
     detail: str
     result: Result = field(default_factory=dict)
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from connectors.base import (
     Absent,
@@ -30,17 +29,15 @@ from connectors.base import (
 )
 from connectors.jobs import eviction_choice, resume_check, suspension
 from connectors.jobs.eviction_choice import Chosen
-from connectors.jobs.job_objects import job_of, path_of_job, pods_of
+from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, path_of_job, pods_of
 from connectors.jobs.suspend_lever import gone
 from connectors.kubernetes.annotations import INCIDENT, MANAGED, annotations_of, opted_out
-from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.cordon_ownership import is_held_for
+from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.drain import BUDGET_PAUSE_S, EVICTIONS_A_ROUND
 from connectors.kubernetes.errors import Conflict, NotFound
 from connectors.kubernetes.eviction import evict
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
-from connectors.kubernetes.objects import is_ready, name_of
-from connectors.kubernetes.out_of_service import hangs
+from connectors.kubernetes.objects import name_of
 from streams.job_kinds.kind import JobKind
 from streams.model.clock import Clock
 
@@ -135,15 +132,7 @@ class EvictLever:
     async def _place(self, effect: Effect, kind: JobKind) -> _Place:
         job = await job_of(self._cluster, kind, effect)
         pods = resume_check.unfinished(await pods_of(self._cluster, kind, job))
-        used = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
-        # What this incident has closed is unschedulable: of ten thousand nodes a few are.
-        query = {"fieldSelector": "spec.unschedulable=true"}
-        nodes = await self._cluster.list_all(path_of("v1", "nodes"), query=query) if used else []
-        closed = {
-            str(node["metadata"]["name"]): node
-            for node in nodes
-            if node["metadata"]["name"] in used and is_held_for(node, effect.incident)
-        }
+        closed = await closed_nodes(self._cluster, pods, effect.incident)
         return _Place(job, pods, closed)
 
     async def _write(
@@ -187,7 +176,7 @@ class EvictLever:
         name, groups = f"{effect.target.namespace}/{effect.target.name}", {group for group, _ in chosen}
         result: Result = {"evicted": len(chosen)}
         left = place.there
-        if left and all(_is_stuck(pod, place.closed, self._clock()) for pod in left):
+        if left and all(is_stuck(pod, place.closed, self._clock()) for pod in left):
             names = [str(pod["metadata"]["name"]) for pod in left]
             nodes = tuple(sorted({str(pod["spec"]["nodeName"]) for pod in left}))
             result = {**result, "hanging": tuple(names[: resume_check.LISTED]), "nodes": nodes}
@@ -204,11 +193,6 @@ class EvictLever:
         count = f"{len(groups)} groups" if len(groups) != 1 else "1 group"
         done = f"{count} of {name} evicted from the closed nodes; its controller makes them anew elsewhere"
         return Done(result, done) if ours else AlreadyDone(result, done)
-
-
-def _is_stuck(pod: Object, closed: Mapping[str, Object], now: datetime) -> bool:
-    node = closed[str(pod["spec"]["nodeName"])]
-    return not is_ready(node) and hangs(pod, now)
 
 
 def _is_marked(job: Object, effect: Effect) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused
+from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check
 from connectors.jobs.evict_lever import EvictLever
 from connectors.jobs.job_objects import job_of, pods_of
+from connectors.jobs.kueue_lever import KueueLever
 from connectors.jobs.lever import JobLever
 from connectors.jobs.suspend_lever import SuspendLever, gone
 from connectors.kubernetes.client import Cluster, path_of
@@ -32,9 +33,11 @@ class TrainingJobs:
 
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
+        self._queue = KueueLever(cluster, clock)
         self._levers: Mapping[Lever, JobLever] = {
             Lever.SUSPEND: SuspendLever(cluster, clock),
             Lever.EVICT: EvictLever(cluster, clock),
+            Lever.QUEUE: self._queue,
         }
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -119,7 +122,10 @@ class TrainingJobs:
             )
         pods = await pods_of(self._cluster, kind, job)
         nodes = await self._cluster.list_all(path_of("v1", "nodes"))
-        return resume_check.judge(job, kind, pods, {node["metadata"]["name"]: node for node in nodes})
+        judged = resume_check.judge(job, kind, pods, {node["metadata"]["name"]: node for node in nodes})
+        if not isinstance(judged, Waiting | Blocked) or kind.means(job).lever is not Lever.QUEUE:
+            return judged
+        return await self._queue.wait(effect, job, resume_check.unfinished(pods), judged)
 
 
 def _kind(effect: Effect) -> JobKind | Refused:

@@ -15,6 +15,7 @@ from streams.job_kinds.kind import (
     no_retries,
 )
 from streams.job_kinds.known import KNOWN
+from streams.job_kinds.kueue import COMPONENT, QUEUE_NAME
 from streams.job_kinds.rights import component_of
 from streams.model.kube_objects import KubeObject
 
@@ -45,8 +46,14 @@ LEGEND = """\
 Every kind is back when as many pods as its spec wants are Running and Ready, none of them on a node that is NotReady
 or that Faultline has cordoned, and it makes progress. `retries`: whether the restarts that its controller still makes
 are known; a move that takes the last one is asked about (`retry budget`). `rights`: the component of `k8s/features`
-that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)). A job with the label
-`kueue.x-k8s.io/queue-name` is not moved, whatever its kind: Kueue would revert it, so its owner is told.
+that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)).
+"""
+
+QUEUES = """\
+A job with the label `{label}` is started and stopped by Kueue, whatever its kind: its own suspend field is never touched,
+for Kueue would revert that. `spec.active` of its Workload is set to false, Kueue stops the job and takes its quota back,
+and with true it goes back to its queue. Rights: `{component}`, besides those of the kind. How it is proven: {proof}. Kinds that
+Kueue has no integration for are not moved with that label. What that means for people: [queues](queues.md).
 """
 
 HEALING = """\
@@ -78,6 +85,12 @@ def jobs_page() -> Iterator[str]:
         [_row(kind) for kind in _kinds()],
     )
     yield from LEGEND.splitlines()
+    yield ""
+    yield "## Jobs in a queue"
+    yield ""
+    yield from QUEUES.format(
+        label=QUEUE_NAME, component=COMPONENT, proof=_PROOF[Proof.SIMULATED]
+    ).splitlines()
     yield ""
     yield from _healing()
     yield from _others()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from streams.model.kube_objects import KubeObject, annotations_of, holds, labels_of, part, text, whole
+from streams.job_kinds import kueue
+from streams.model.kube_objects import KubeObject, annotations_of, holds, part, text, whole
 
 
 class Lever(StrEnum):
@@ -21,7 +22,9 @@ class Lever(StrEnum):
     SUSPEND = "suspend"
     """A field of the object itself: `JobKind.suspend_at`."""
     EVICT = "evict"
-    """Its pods on closed nodes are evicted, and its controller or queue makes them anew elsewhere."""
+    """Its pods on closed nodes are evicted, and its controller makes them anew elsewhere."""
+    QUEUE = "queue"
+    """Kueue admits it: its Workload is deactivated, and activated again. Holds for a job with a queue, whatever its kind has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,21 +230,15 @@ class JobKind:
             return Means(None, f"its spec.managedBy is {manager}: it is moved where that runs, not here")
         if reason := self.immovable(job):
             return Means(None, reason)
-        if (queue := queue_of(job)) is not None:
-            return Means(None, QUEUED.format(queue=queue))
+        if (queue := kueue.queue_of(job)) is not None:
+            no = kueue.out_of_reach(self.name, job)
+            return Means(None, no) if no else Means(Lever.QUEUE, cost=kueue.cost(queue))
         if self.lever is not None:
             return Means(self.lever, cost=self.cost(job), retries=self.costs_retries(job))
         if self.suspend_at:
             return Means(Lever.SUSPEND, cost=self.cost(job), retries=self.costs_retries(job))
         return Means(None, self.no_means)
 
-
-QUEUED = (
-    "Kueue admits it (queue {queue}) and would revert what is set on the job itself: set spec.active of its Workload to false, "
-    "and to true again once its pods are gone"
-)
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-"""Label of objects that Kueue admits; an annotation in its first versions."""
 
 HEALS_WITHIN = "faultline.dev/heals-within-s"
 """Annotation of a job: somebody else replaces what a broken node took, within so many seconds; 0 says that nobody does."""
@@ -258,11 +255,6 @@ OWN_CONTROLLERS = frozenset(
     }
 )
 """Values of `managedBy` that name the kind's own controller in this cluster."""
-
-
-def queue_of(job: KubeObject) -> str | None:
-    """The Kueue queue that admits this object, None for one that Kueue does not manage."""
-    return text(labels_of(job), QUEUE_NAME) or text(annotations_of(job), QUEUE_NAME)
 
 
 def healing_declared(job: KubeObject) -> float | None:

@@ -128,9 +128,10 @@ GIVEN = {
     "jobs-appwrapper": ("appwrappers.workload.codeflare.dev", True),
     "jobs-dlrover": ("elasticjobs.elastic.iml.github.io", True),
     "jobs-hyperpod": ("hyperpodpytorchjobs.sagemaker.amazonaws.com", True),
+    "jobs-kueue": ("workloads.kueue.x-k8s.io", False),
 }
 """A resource of each component, and whether the inventory watches it."""
-MOVED = {"jobs-kubeflow", "jobs-mpi", "jobs-lws"}
+MOVED = {"jobs-kubeflow", "jobs-mpi", "jobs-lws", "jobs-kueue"}
 """Components of kinds that the responder stops and starts; of the others it may read the objects."""
 
 

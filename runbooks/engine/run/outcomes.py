@@ -29,6 +29,9 @@ UNKNOWN_LIMIT_S = 900.0
 MAX_TEXT = 2000
 """Characters kept of a connector's texts."""
 
+QUEUE_LIMIT_S = 604800.0
+"""For how long a job may wait in a queue before its step fails: by then a person should look at the queue."""
+
 LONGEST_PAUSE_S = 60.0
 """The pause where the outcome does not say how long it should be."""
 
@@ -94,6 +97,7 @@ def _changed(
             _confirm(transition, planned, effect, outcome)
         case Waiting():
             made = replace(effect, landed=True)
+            _reckon(transition, planned, queued=outcome.queued)
             _again(transition, planned, made, outcome.after_s, outcome.detail, result=outcome.result)
         case _ if looked_up:
             _not_found(transition, planned, effect, outcome)
@@ -204,6 +208,17 @@ def _again(
             transition.note("step.waiting", f"{planned.action} {planned.target}: {reason}", step=planned.id)
         state = StepState.BLOCKED if blocked else StepState.RUNNING
         transition.set(planned.id, state=state, due_at=due, reason=reason)
+
+
+def _reckon(transition: RunTransition, planned: PlannedStep, *, queued: bool) -> None:
+    """Move the deadline of a step that waits in somebody's queue far away, and back once it is through."""
+    record = transition.records[planned.id]
+    if queued:
+        since = record.started_at or transition.now
+        longest = timedelta(seconds=max(planned.deadline_s, QUEUE_LIMIT_S))
+        transition.set(planned.id, deadline_at=since + longest)
+    elif record.deadline_at is not None and record.deadline_at > transition.in_seconds(planned.deadline_s):
+        transition.set(planned.id, deadline_at=transition.in_seconds(planned.deadline_s))
 
 
 def _unknown(

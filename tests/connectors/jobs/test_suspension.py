@@ -114,7 +114,7 @@ def test_what_a_person_switched_is_left_to_them(kind: JobKind) -> None:
     [
         ({"labels": {MANAGED: "false"}}, "is opted out"),
         ({"annotations": {MANAGED: "false"}}, "is opted out"),
-        ({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}, "Kueue"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}, "it is moved by queue"),
         (
             {"ownerReferences": [{"kind": "JobSet", "name": "big", "controller": True}]},
             "is managed by JobSet big",

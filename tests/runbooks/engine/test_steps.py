@@ -233,6 +233,39 @@ def test_a_verification_that_fails_escalates_when_the_runbook_says_so() -> None:
     assert "verify:PyTorchJob/research/llm failed: not done within 60 s" in play.run.reason
 
 
+def test_time_in_a_queue_counts_against_no_deadline_and_starting_does() -> None:
+    more = (
+        "  - {id: resume, action: resume_job, target: jobs, needs: [drain]}\n"
+        "  - {id: verify, action: verify_job, target: jobs, needs: [resume], deadline_s: 60, on_failure: escalate}\n"
+    )
+    play = begun(book("undo: true", "undo: true", more=more))
+    play.play(until="verify_job")
+    play.answer(Waiting(30.0, "llm waits for quota in ClusterQueue gpus", queued=True))
+    play.tick(3 * 3600)  # the responder was away, or the queue is long
+    play.answer(Waiting(30.0, "llm waits for quota in ClusterQueue gpus", queued=True))
+    assert play.run.step("verify:PyTorchJob/research/llm").state is StepState.RUNNING
+    play.tick(30)
+    play.answer(Waiting(3.0, "0 of 4 pods are ready"))
+    assert not play.run.outcome
+    play.tick(3)
+    play.answer(Waiting(100.0, "3 of 4 pods are ready"))
+    assert play.run.outcome == "escalated"
+    assert "not done within 60 s: 3 of 4 pods are ready" in play.run.reason
+
+
+def test_a_week_in_a_queue_is_too_long() -> None:
+    more = (
+        "  - {id: resume, action: resume_job, target: jobs, needs: [drain]}\n"
+        "  - {id: verify, action: verify_job, target: jobs, needs: [resume], deadline_s: 60, on_failure: escalate}\n"
+    )
+    play = begun(book("undo: true", "undo: true", more=more))
+    play.play(until="verify_job")
+    play.answer(Waiting(30.0, "llm waits for quota in ClusterQueue gpus", queued=True))
+    play.tick(8 * 86400)
+    assert play.run.outcome == "escalated"
+    assert "waits for quota" in play.run.reason
+
+
 def test_a_job_without_progress_escalates_when_the_runbook_says_so() -> None:
     more = (
         "  - {id: resume, action: resume_job, target: jobs, needs: [drain]}\n"
