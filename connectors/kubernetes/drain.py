@@ -31,11 +31,12 @@ from connectors.kubernetes.annotations import MANAGED, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
 from connectors.kubernetes.drain_record import DrainRecord, names
+from connectors.kubernetes.drain_scope import OnNode, Scope, scope_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.eviction import evict
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
 from connectors.kubernetes.local_volumes import pinned_volumes
-from connectors.kubernetes.objects import has_ended, is_ready, name_of
+from connectors.kubernetes.objects import is_ready, name_of
 from connectors.kubernetes.out_of_service import (
     OUT_OF_SERVICE,
     declared,
@@ -49,11 +50,8 @@ from connectors.kubernetes.pod_roles import (
     LOCAL,
     RETURNS,
     DrainPolicy,
-    Role,
-    asks_for_gpu,
     holds_up,
     kept_by,
-    role_of,
     tolerates_cordon,
 )
 from streams.model.clock import Clock, utc_now
@@ -65,24 +63,6 @@ EVICTIONS_A_ROUND = 20
 """Few enough for a round to end well within the lease."""
 
 
-@dataclass(frozen=True, slots=True)
-class OnNode:
-    """The pods of a node that a drain has to remove: still to be evicted, and already terminating."""
-
-    staying: tuple[Object, ...]
-    leaving: tuple[Object, ...]
-
-    @property
-    def all(self) -> tuple[Object, ...]:
-        """Both."""
-        return (*self.leaving, *self.staying)
-
-    @property
-    def count(self) -> int:
-        """How many there are in all."""
-        return len(self.staying) + len(self.leaving)
-
-
 @dataclass(slots=True)
 class EvictionRound:
     """Result of one round of evictions. `kept` maps a pod to what keeps it on the node."""
@@ -90,15 +70,6 @@ class EvictionRound:
     evicted: int = 0
     leaving: int = 0
     kept: dict[str, str] = field(default_factory=dict)
-
-
-def drained_pods(pods: Sequence[Object], only: Attribute) -> OnNode:
-    """Select the pods to drain: never those of the system (`Role.SYSTEM`) or finished ones; with `gpu` GPU pods only."""
-    concerned = [pod for pod in pods if _concerned(pod, only)]
-    return OnNode(
-        staying=tuple(pod for pod in concerned if not is_leaving(pod)),
-        leaving=tuple(pod for pod in concerned if is_leaving(pod)),
-    )
 
 
 def may_drain(node: Object, effect: Effect) -> Outcome | None:
@@ -171,9 +142,12 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
         if given_up_for(node) is not None and is_ready(node):
             return await _patch(cluster, effect, lease, back_in_service)
         there = await _pods_on(cluster, effect.target.name)
-        pods = drained_pods(there, policy.only)
+        scope = await scope_of(cluster, effect, node, there, policy)
+        if isinstance(scope, str):
+            return Waiting(LOOK_AGAIN_S, scope, effect.prior)
+        pods = scope.pods
         if not pods.count:
-            return _over(effect)
+            return _over(effect, scope)
         if not is_ready(node) and policy.dead_node and _all_hang(pods, there, clock()):
             return await _patch(cluster, effect, lease, give_up)
         done.leaving, done.kept = 0, await _kept(cluster, pods.staying, policy, record)
@@ -183,7 +157,7 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
         record.keeps(done.kept, clock())
         if stop is not None:
             return _stopped(stop, record)
-        return _so_far(effect, node, pods, done, record, clock())
+        return _so_far(effect, node, scope, done, record, clock())
 
     return await attempted(once)
 
@@ -197,9 +171,19 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
         there = await _pods_on(cluster, effect.target.name)
-        pods = drained_pods(there, effect.params.get("only", "gpu"))
+        policy = DrainPolicy.of(effect.params)
+        scope = (
+            Refused(policy)
+            if isinstance(policy, str)
+            else await scope_of(cluster, effect, node, there, policy)
+        )
+        if isinstance(scope, Refused):
+            return scope
+        if isinstance(scope, str):
+            return Absent(scope)
+        pods = scope.pods
         if not pods.count:
-            return AlreadyDone(_ended(effect), f"nothing left to drain on {effect.target.name}")
+            return AlreadyDone(_ended(effect, scope), f"nothing left to drain on {effect.target.name}")
         if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
             return Absent(f"{_pods(pods.leaving)} stuck Terminating on {effect.target.name}, which is dead")
         if not pods.leaving:
@@ -282,11 +266,11 @@ async def _evictions(
 
 
 def _so_far(
-    effect: Effect, node: Object, pods: OnNode, done: EvictionRound, record: DrainRecord, now: datetime
+    effect: Effect, node: Object, scope: Scope, done: EvictionRound, record: DrainRecord, now: datetime
 ) -> Outcome:
-    ready = is_ready(node)
+    ready, pods = is_ready(node), scope.pods
     waits = {name_of(pod): holds_up(pod, now, node_ready=ready) for pod in pods.leaving}
-    result = record.result(effect.prior, pods.all, waits)
+    result = {**record.result(effect.prior, pods.all, waits), **scope.result}
     leaving, name = len(pods.leaving) + done.leaving, effect.target.name
     gone = len(record.gone(pods.all))
     texts = [f"gone so far: {gone}"] if gone else []
@@ -294,10 +278,15 @@ def _so_far(
         texts.append(names(stuck))
     if done.kept:
         by = ", ".join(sorted(set(done.kept.values())))
-        texts = [record.kept_text(name), *([f"{leaving} terminating"] if leaving else []), *texts]
+        texts = [
+            record.kept_text(name),
+            *([f"{leaving} terminating"] if leaving else []),
+            *texts,
+            *scope.told,
+        ]
         return Blocked(by, "; ".join(texts), BUDGET_PAUSE_S, result)
     listed = names(sorted(map(name_of, pods.all)))
-    texts = [f"{leaving} of {pods.count} pods terminating on {name}: {listed}", *texts]
+    texts = [f"{leaving} of {pods.count} pods terminating on {name}: {listed}", *texts, *scope.told]
     return Waiting(LOOK_AGAIN_S, "; ".join(texts), result)
 
 
@@ -308,30 +297,27 @@ def _stopped(outcome: Outcome, record: DrainRecord) -> Outcome:
     return replace(outcome, reason=f"{outcome.reason}; evicted before that: {record.evicted}")
 
 
-def _over(effect: Effect) -> Outcome:
-    evicted, name, result = DrainRecord.of(effect.prior).evicted, effect.target.name, _ended(effect)
+def _over(effect: Effect, scope: Scope) -> Outcome:
+    evicted, name, result = DrainRecord.of(effect.prior).evicted, effect.target.name, _ended(effect, scope)
+    told = f"; {'; '.join(scope.told)}" if scope.told else ""
     if effect.prior.get("out_of_service"):
         detail = f"{name} is dead and drained; the out-of-service taint stays while it is cordoned"
         return Done(result, detail)
     if evicted:
-        return Done(result, f"{name} is drained, {evicted} pods evicted")
-    return AlreadyDone(result, f"nothing left to drain on {name}")
+        return Done(result, f"{scope.emptied(name)}, {evicted} pods evicted{told}")
+    return AlreadyDone(result, f"nothing left to drain on {name}{told}")
 
 
-def _ended(effect: Effect) -> Result:
+def _ended(effect: Effect, scope: Scope) -> Result:
     """The result once no pod is left; empty where nothing was ever seen."""
     record = DrainRecord.of(effect.prior)
     record.left, record.since = {}, {}
-    return record.result(effect.prior, ()) if effect.prior else {}
+    return {**record.result(effect.prior, ()), **scope.result} if effect.prior else {}
 
 
 def _result(effect: Effect, **more: Attribute) -> Result:
     """The result so far, updated."""
     return {**effect.prior, "evicted": DrainRecord.of(effect.prior).evicted, **more}
-
-
-def _concerned(pod: Object, only: Attribute) -> bool:
-    return role_of(pod) is not Role.SYSTEM and not has_ended(pod) and (only != "gpu" or asks_for_gpu(pod))
 
 
 def _pods(pods: Sequence[Object]) -> str:

@@ -12,7 +12,7 @@ controls); Cluster Autoscaler FAQ ("What types of pods can prevent CA from remov
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, cast
 
 from connectors.kubernetes.annotations import DOMAIN, MANAGED, NODE_WORK, annotations_of, labels_of, opted_out
 from connectors.kubernetes.client import Object
+from connectors.kubernetes.gpu_devices import gpus_asked
 from connectors.kubernetes.objects import controller
 from connectors.kubernetes.out_of_service import hangs
 from streams.job_kinds.known import KNOWN
@@ -103,6 +104,8 @@ class DrainPolicy:
     local_data: Literal["keep", "scratch", "all"] = "scratch"
     """`scratch`: what pods keep in emptyDir and hostPath volumes may be left behind, volumes that are bound to the node not."""
     dead_node: bool = True
+    scope: Literal["node", "gpu"] = "node"
+    """`gpu`: only pods that hold the incident's GPU, where that can be known."""
 
     @classmethod
     def of(cls, params: Mapping[str, Attribute]) -> Self | str:
@@ -113,6 +116,7 @@ class DrainPolicy:
             "protected": (False, True),
             "local_data": ("keep", "scratch", "all"),
             "dead_node": (False, True),
+            "scope": ("node", "gpu"),
         }
         for name, values in known.items():
             if name in params and params[name] not in values:
@@ -218,18 +222,8 @@ def holds_up(pod: Object, now: datetime, *, node_ready: bool) -> str:
 
 
 def asks_for_gpu(pod: Object) -> bool:
-    """By resource name: `nvidia.com/gpu`, MIG profiles `nvidia.com/mig-…`, shared `nvidia.com/gpu.shared`; AMD alike."""
-    return any(True for _ in _gpu_resources(pod))
-
-
-def _gpu_resources(pod: Object) -> Iterator[str]:
-    spec = pod.get("spec", {})
-    for container in (*(spec.get("containers") or []), *(spec.get("initContainers") or [])):
-        resources: Mapping[str, Mapping[str, str]] = container.get("resources") or {}
-        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
-            vendor, _, device = name.partition("/")
-            if vendor in ("nvidia.com", "amd.com") and device.startswith(("gpu", "mig-")):
-                yield name
+    """By the name of an extended resource, or by a claim of a device (DRA), whatever that device is."""
+    return bool(gpus_asked(pod) or pod.get("spec", {}).get("resourceClaims"))
 
 
 def _trains(pod: Object, owner: str) -> bool:

@@ -110,7 +110,7 @@ SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", 
 PARAMS: Mapping[str, Mapping[str, Type]] = {
     "drain_node": {
         "only": one_of("gpu", "all"), "bare": YES_NO, "protected": YES_NO,
-        "local_data": one_of("keep", "scratch", "all"), "dead_node": YES_NO,
+        "local_data": one_of("keep", "scratch", "all"), "dead_node": YES_NO, "scope": one_of("node", "gpu"),
     },
     "open_ticket": {"summary": TEXT, "text": TEXT},
     "comment_ticket": {"text": TEXT, "ticket": TEXT},

@@ -50,7 +50,9 @@ EVENTS = Kind("v1", "Event", "events")
 JOBS = Kind("batch/v1", "Job", "jobs", has_status=True)
 PYTORCH_JOBS = Kind("kubeflow.org/v1", "PyTorchJob", "pytorchjobs", has_status=True)
 BUDGETS = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", has_status=True)
-KINDS = (NODES, PODS, NAMESPACES, EVENTS, JOBS, PYTORCH_JOBS, BUDGETS)
+SLICES = Kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
+CLAIMS = Kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", has_status=True)
+KINDS = (NODES, PODS, NAMESPACES, EVENTS, JOBS, PYTORCH_JOBS, BUDGETS, SLICES, CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)

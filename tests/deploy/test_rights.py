@@ -172,6 +172,21 @@ def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(install
         installed.kubectl("delete", "-k", str(FEATURES / component))
 
 
+def test_who_holds_a_device_is_out_of_reach_until_its_component_is_applied(installed: ControlPlane) -> None:
+    read = {"resourceclaims.resource.k8s.io": "get", "resourceslices.resource.k8s.io": "list"}
+    assert not any(reviewed(installed, RESPONDER, verb, resource) for resource, verb in read.items())
+    installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "gpu-drain"))
+    until(
+        lambda: all(reviewed(installed, RESPONDER, verb, resource) for resource, verb in read.items()),
+        "the responder may read claims and slices",
+    )
+    for resource in read:
+        for verb in ("create", "patch", "update", "delete"):
+            assert not reviewed(installed, RESPONDER, verb, resource), (verb, resource)
+        assert not reviewed(installed, INVENTORY, read[resource], resource)
+    installed.kubectl("delete", "-k", str(FEATURES / "gpu-drain"))
+
+
 LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
 CRD = Path(tests.testbed.__file__).parent / "crds" / "leaderworkerset.yaml"
 

@@ -36,6 +36,8 @@ def would_evict(steps: Sequence[PlannedStep], view: ClusterView) -> tuple[str, .
 
 def _of_node(step: PlannedStep, node: str, stopped: set[str], view: ClusterView) -> Iterator[str]:
     groups: dict[str, list[PodFact]] = {}
+    if step.params.get("scope") == "gpu":
+        yield f"{node}: only the pods that hold the GPU; where that cannot be known, all of these"
     for pod in view.pods_on(node):
         if pod.workload is not WorkloadClass.SYSTEM and (pod.gpus or step.params.get("only") == "all"):
             groups.setdefault(pod.job.key if pod.job else "", []).append(pod)

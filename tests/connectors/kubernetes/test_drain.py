@@ -8,7 +8,8 @@ from connectors.base import Blocked, Outcome, Refused
 from connectors.kubernetes.annotations import MANAGED
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
-from connectors.kubernetes.drain import drained_pods, may_drain
+from connectors.kubernetes.drain import may_drain
+from connectors.kubernetes.drain_scope import drained_pods
 from connectors.kubernetes.pod_roles import MIRROR
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged, node, pod
