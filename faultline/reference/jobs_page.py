@@ -24,10 +24,12 @@ SAMPLE: KubeObject = {"metadata": {"name": "sample", "namespace": "sample"}, "sp
 
 _BY: Mapping[Lever, str] = {
     Lever.EVICT: "eviction of its pods on closed nodes",
+    Lever.REQUEUE: "`scontrol requeuehold`, and `release`",
 }
 
 _STOPPED: Mapping[Lever, str] = {
     Lever.EVICT: "no pod of it is left on the closed nodes",
+    Lever.REQUEUE: "it is held in the queue, and no process of it is left on its nodes",
 }
 
 _PROOF: Mapping[Proof, str] = {
@@ -108,16 +110,16 @@ def _kinds() -> list[JobKind]:
 
 def _row(kind: JobKind) -> Row:
     lever = kind.lever or (Lever.SUSPEND if kind.suspend_at else None)
-    component = component_of(kind.watched_as[0])
+    component = component_of(kind.watched_as[0]) if kind.watched_as else ""
     return (
         code(kind.name),
-        ", ".join(map(code, kind.api_versions)),
+        ", ".join(map(code, kind.api_versions)) or "none: Slurm's own",
         _by(kind, lever),
         _stopped(kind, lever),
         "not counted" if kind.retries is no_retries else "counted",
         _heals(kind),
         _PROOF[kind.proof],
-        code(component) if component else "base",
+        code(component) if component else "base" if kind.watched_as else "none",
     )
 
 

@@ -5,6 +5,7 @@ Separate from the settings, because a file mounted into one pod is missing in an
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -84,9 +85,23 @@ def _responder(settings: Settings) -> Iterator[str]:
                 yield f"jira.{key}: not set, but required because jira.base_url is set"
 
 
+def _slurm(settings: Settings) -> Iterator[str]:
+    wanted = settings.slurm
+    yield from _file("slurm.config_file", wanted.config_file)
+    if wanted.commands:
+        for program in ("scontrol", "squeue", "sinfo"):
+            if (
+                shutil.which(program, path=str(wanted.commands_folder) if wanted.commands_folder else None)
+                is None
+            ):
+                where = wanted.commands_folder or "the PATH"
+                yield f"slurm.commands: there is no {program} in {where} (slurm.commands_folder)"
+
+
 def _kubernetes(settings: Settings) -> Iterator[str]:
     from connectors.kubernetes.kubeconfig import check
 
+    yield from _slurm(settings)
     wanted = settings.kubernetes
     if wanted.kubeconfig is None:
         if wanted.context is not None:

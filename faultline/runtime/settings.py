@@ -50,6 +50,7 @@ from streams.config.settings import (
     KafkaSettings,
     ResponderSettings,
 )
+from streams.config.slurm_settings import SlurmSettings
 from streams.config.ticket_settings import JiraSettings, TicketSettings
 from streams.kafka.lease import MARGIN_S, longest_s
 from streams.model.errors import ConfigError
@@ -82,6 +83,7 @@ class Settings(BaseSettings):
     responder: ResponderSettings = ResponderSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     node_work: NodeWorkSettings = NodeWorkSettings()
+    slurm: SlurmSettings = SlurmSettings()
     slack: SlackSettings = SlackSettings()
     tickets: TicketSettings = TicketSettings()
     jira: JiraSettings = JiraSettings()

@@ -52,12 +52,14 @@ async def _detector(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.watch import KindWatches, WatchPace
+    from connectors.slurm.watch import Together
     from streams.inventory.names import NodeLabels, names
     from streams.inventory.process import InventoryProcess
     from streams.inventory.workloads import Classifier
+    from streams.model.watch import Watches
 
     wanted = settings.inventory
-    async with await Cluster.connect(settings.kubernetes) as cluster:
+    async with AsyncExitStack() as stack:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
         own = NodeLabels(
             leaf=wanted.leaf_labels,
@@ -70,13 +72,21 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
         )
         labels = names().node_labels.after(own)
         asked_for = wanted.job_kinds if "job_kinds" in wanted.model_fields_set else ()
-        watches = KindWatches(
-            cluster, kinds, pace=WatchPace(relist_s=wanted.relist_s, page_size=wanted.page_size)
-        )
+        watches: list[Watches] = []
+        if not settings.slurm.alone:
+            cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
+            pace = WatchPace(relist_s=wanted.relist_s, page_size=wanted.page_size)
+            watches.append(KindWatches(cluster, kinds, pace=pace))
+        if settings.slurm.on:
+            from connectors.slurm.systems import slurm_watch
+            from streams.inventory.slurm import facts_of
+
+            facts = partial(facts_of, settings.cluster, partitions=settings.slurm.partitions)
+            watches.append(slurm_watch(settings.slurm, facts, stack))
         await InventoryProcess(
             settings.cluster,
             settings.kafka,
-            watches,
+            watches[0] if len(watches) == 1 else Together(*watches),
             topology_file=wanted.topology_file,
             lldp_folder=wanted.lldp_folder,
             labels=labels,
@@ -116,15 +126,22 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     templates, diagnostics = read_templates(settings.node_work), diagnostics_of(settings.node_work)
     objects = objects_of(settings.node_work)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
-        connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
-        work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
-        if templates or diagnostics:
-            connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))
-        if objects:
-            connectors.append(TemplatedObjects(cluster, work, objects, others=others))
-        if work.pairs is not None:
-            connectors.append(PairDiagnosis(cluster, work, read_diagnostic(work.pairs, "node_work.pairs")))
+        connectors: list[Connector] = []
+        if not settings.slurm.alone:
+            cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
+            connectors += [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
+            work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
+            if templates or diagnostics:
+                connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))
+            if objects:
+                connectors.append(TemplatedObjects(cluster, work, objects, others=others))
+            if work.pairs is not None:
+                pairs = read_diagnostic(work.pairs, "node_work.pairs")
+                connectors.append(PairDiagnosis(cluster, work, pairs))
+        if settings.slurm.on:
+            from connectors.slurm.systems import with_slurm
+
+            connectors = with_slurm(settings.slurm, connectors, stack)
         desk = ticket_desk(settings.tickets, settings.jira, console_url=settings.console.public_url)
         if desk is not None:
             stack.push_async_callback(desk.close)

@@ -22,12 +22,12 @@ from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
 from streams.inventory.workloads import Classifier
-from streams.model.entity import JobRef
+from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
 from streams.model.kube_objects import KubeObject, part, text
-from streams.model.watch import KindListed, ObjectChange, WatchEvent
+from streams.model.watch import FactsListed, KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
 """A record of the `inventory` topic: its key, and the fact or None for a tombstone."""
@@ -82,6 +82,8 @@ class Inventory:
         """
         if isinstance(event, KindListed):
             self._list(event)
+        elif isinstance(event, FactsListed):
+            self._list_facts(event)
         else:
             self._learn(event)
         return self._changes()
@@ -104,7 +106,8 @@ class Inventory:
         self._name_hosts()
         self._touched.update(dict.fromkeys(self._wanted))
         for prefix in self._listed:
-            self._touched.update(dict.fromkeys(key for key in self._published if key.startswith(prefix)))
+            stale = (key for key in self._published if key.startswith(prefix) and not self._is_slurms(key))
+            self._touched.update(dict.fromkeys(stale))
         return self._changes()
 
     def _learn(self, change: ObjectChange) -> None:
@@ -235,8 +238,28 @@ class Inventory:
             self._learn_job(who, None, event.at)
         keys = {self._key(who) for who in there}
         for key in [key for key in (*self._wanted, *self._published) if key.startswith(prefix)]:
-            if key not in keys:
+            if key not in keys and not self._is_slurms(key):
                 self._want(key, None)
+
+    def _list_facts(self, event: FactsListed) -> None:
+        """What another system told before and does not name now is gone. A node that an API server shows, too, is not."""
+        told = {
+            fact.key: fact
+            for fact in event.facts
+            if fact.key not in self._wanted or self._is_slurms(fact.key)
+        }
+        for key in [key for key in (*self._wanted, *self._published) if self._is_slurms(key)]:
+            if key not in told:
+                self._want(key, None)
+        for key, fact in told.items():
+            self._want(key, self._standing(fact) if isinstance(fact, NodeFact) else fact)
+
+    def _is_slurms(self, key: str) -> bool:
+        """Whether a fact is one that Slurm told and no API server."""
+        if key.startswith((f"{self._prefix('Pod')}{SLURM_JOB}/", self._prefix(SLURM_JOB))):
+            return True
+        record = self._wanted.get(key) or self._published.get(key)
+        return record is not None and isinstance(record.fact, NodeFact) and is_of_slurm(record.fact.uid)
 
     def _want(self, key: str, fact: Fact | None) -> None:
         self._touched[key] = None

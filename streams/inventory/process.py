@@ -30,7 +30,7 @@ from streams.model.facts import FactRecord, LinkFact
 from streams.model.garbage import collect_seldom
 from streams.model.pulse import Pulse
 from streams.model.record import Neighbour
-from streams.model.watch import KindListed, Watches, WatchEvent
+from streams.model.watch import FactsListed, KindListed, Watches, WatchEvent
 
 log = structlog.get_logger()
 
@@ -129,6 +129,7 @@ class InventoryProcess:
                 changes += self._learn(event)
                 if isinstance(event, KindListed):
                     self._unserved.update(event)
+                if isinstance(event, KindListed | FactsListed):
                     self._unlisted.discard(event.kind)
                     settle_by = now() + self._settle_within_s if settle_by is None else settle_by
             if not self.settled and settle_by is not None and (not self._unlisted or now() >= settle_by):

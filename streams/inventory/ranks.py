@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from streams.inventory.hostlists import hosts
 from streams.inventory.jobs import (
     FIRST_ROLES,
     PlacedRole,
@@ -20,6 +19,7 @@ from streams.inventory.jobs import (
 )
 from streams.inventory.names import names
 from streams.model.errors import BadInput
+from streams.model.hostlists import hosts
 from streams.model.kube_objects import KubeObject, annotations_of, labels_of, part, text, whole
 
 _KUBEFLOW = "training.kubeflow.org/"

@@ -20,9 +20,9 @@ import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from streams.config.yaml_tables import LOADER, Strict
-from streams.inventory.hostlists import hosts
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
+from streams.model.hostlists import hosts
 
 Name = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 """A name, which YAML reads as a number where it is one: ports of InfiniBand switches are."""

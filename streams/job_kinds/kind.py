@@ -25,6 +25,8 @@ class Lever(StrEnum):
     """Its pods on closed nodes are evicted, and its controller makes them anew elsewhere."""
     QUEUE = "queue"
     """Kueue admits it: its Workload is deactivated, and activated again. Holds for a job with a queue, whatever its kind has."""
+    REQUEUE = "requeue"
+    """Slurm puts it back into its queue and holds it there until it is released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +186,8 @@ class JobKind:
 
     @property
     def group(self) -> str:
-        """The API group."""
-        return self.api_versions[0].rpartition("/")[0]
+        """The API group; empty for what no API server knows."""
+        return self.api_versions[0].rpartition("/")[0] if self.api_versions else ""
 
     @property
     def watched_as(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from streams.job_kinds.leader_worker_set import LEADER_WORKER_SET
 from streams.job_kinds.mpi_job import MPI_JOB
 from streams.job_kinds.paddle_job import PADDLE_JOB
 from streams.job_kinds.pytorch_job import PYTORCH_JOB
+from streams.job_kinds.slurm_job import SLURM_KIND
 from streams.job_kinds.tf_job import TF_JOB
 from streams.job_kinds.volcano_job import VOLCANO_JOB
 from streams.job_kinds.xgboost_job import XGBOOST_JOB
@@ -33,6 +34,7 @@ KNOWN: Mapping[str, JobKind] = {
         LEADER_WORKER_SET,
         DISAGGREGATED_SET,
         HYPERPOD_PYTORCH_JOB,
+        SLURM_KIND,
     )
 }
 

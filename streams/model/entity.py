@@ -37,6 +37,13 @@ SLURM = "slurm"
 """Stands where a pod has its namespace: for the output of a Slurm job, whose number is the name."""
 SLURM_JOB = "SlurmJob"
 """The kind of a job that Slurm runs; its name is the number."""
+SLURM_UID = "slurm:"
+"""What the uid of a node, and of a job's processes on one, begins with where Slurm told of it and no API server."""
+
+
+def is_of_slurm(uid: str | None) -> bool:
+    """Whether a fact or a target with this uid is Slurm's."""
+    return uid is not None and uid.startswith(SLURM_UID)
 
 
 @dataclass(frozen=True, slots=True)

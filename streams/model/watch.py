@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from streams.model.facts import Fact
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
@@ -34,7 +36,16 @@ class KindListed:
     permitted: bool = True
 
 
-WatchEvent = ObjectChange | KindListed
+@dataclass(frozen=True, slots=True)
+class FactsListed:
+    """All that another system than an API server runs, as facts: of what it told before, what is not among them is gone."""
+
+    at: datetime
+    kind: str
+    facts: tuple[Fact, ...]
+
+
+WatchEvent = ObjectChange | KindListed | FactsListed
 Emit = Callable[[WatchEvent], Awaitable[None]]
 
 

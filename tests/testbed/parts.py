@@ -246,6 +246,20 @@ PARTS = (
         installs=("chromium", "fonts-dejavu-core"),
         commands=("chromium",),
     ),
+    Part(
+        "slurm",
+        "debian",
+        "slurm",
+        (
+            Ability(
+                ("python3", "-c", "import os, sys; sys.exit(os.geteuid() != 0)"),
+                "root is needed to install it, and slurmd runs as root",
+            ),
+            Tool("apt-get"),
+        ),
+        installs=("slurmctld", "slurmd", "slurm-client", "slurmrestd", "munge"),
+        commands=("slurmctld", "slurmd", "scontrol", "slurmrestd", "munged"),
+    ),
 )
 
 

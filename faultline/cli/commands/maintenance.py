@@ -156,7 +156,7 @@ def chosen(
         BadInput: for a name, a pattern or a pool that fits no node: a typo would leave out the node that is worked on.
     """
     from streams.config.setting_types import suggestion
-    from streams.inventory.hostlists import hosts
+    from streams.model.hostlists import hosts
 
     known = {*facts, *also}
     found: dict[str, None] = {}

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
-from streams.inventory.hostlists import hosts
 from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
+from streams.model.hostlists import hosts
 from streams.model.kinds import SignalKind, WorkloadClass
 
 MAX_JOBS = 4_000

@@ -28,7 +28,7 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.model.entity import JobRef, PodRef
+from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
@@ -85,6 +85,8 @@ class Ingest:
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""
         _, kind, name = key.split("/", 2)
+        if self._is_slurms(kind, name, fact):
+            return Touched()
         touched = self._facts.keep(kind, name, fact, at)
         if kind == "node":
             self._rename(self._topology.hosts.put(name, self._state.nodes.get(name)), touched)
@@ -93,6 +95,17 @@ class Ingest:
         if isinstance(fact, PodFact) and (ended := exit_of(fact)) is not None:
             self._in_pod(PodRef(fact.namespace, fact.name), ended, touched)
         return touched
+
+    def _is_slurms(self, kind: str, name: str, fact: Fact | None) -> bool:
+        """Whether Slurm told the fact. Here its controller's and daemons' lines tell where jobs stand and which nodes are away.
+
+        They do so to the second, and also of what was over before anybody asked; told twice each stay would count as two.
+        """
+        if kind == "node":
+            row = self._state.nodes.get(name)
+            unknown = row is None or row.fact is None
+            return is_of_slurm(fact.uid) if isinstance(fact, NodeFact) else fact is None and unknown
+        return kind in ("pod", "job") and name.startswith(f"{SLURM_JOB}/")
 
     def _of_switch(self, seen: Sighting) -> Sighting:
         """The sighting with its switch by the name that the configuration has for it."""

@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 def job(kind: str, **labels: str) -> Object:
     declared = KNOWN[kind]
     return {
-        "apiVersion": declared.api_versions[0],
+        "apiVersion": next(iter(declared.api_versions), ""),
         "kind": declared.kind or declared.name,
         "metadata": {"name": "llm", "namespace": "research", "uid": "u1", "labels": labels},
         "spec": {},
@@ -28,7 +28,8 @@ def job(kind: str, **labels: str) -> Object:
 
 async def test_every_lever_has_somebody_who_pulls_it() -> None:
     async with await Cluster.at("http://127.0.0.1:1") as cluster:
-        assert TrainingJobs(cluster)._levers.keys() == set(Lever)
+        # Slurm's jobs have no API server: their lever is in connectors/slurm.
+        assert TrainingJobs(cluster)._levers.keys() == set(Lever) - {Lever.REQUEUE}
 
 
 @pytest.mark.parametrize("kind", sorted(KNOWN))

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.watch import Backoff, KindWatches, WatchPace, versions_of
-from streams.model.watch import KindListed, WatchEvent
+from streams.model.watch import KindListed, ObjectChange, WatchEvent
 from tests.connectors.kubernetes.api_server import answer, document, serving
 from tests.testbed.waiting import eventually
 
@@ -115,6 +115,7 @@ async def take(told: asyncio.Queue[WatchEvent], count: int) -> list[object]:
 def short(event: WatchEvent) -> object:
     if isinstance(event, KindListed):
         return None if event.names is None else {name for _, name in event.names}
+    assert isinstance(event, ObjectChange)
     sign = {"ADDED": "+", "MODIFIED": "~", "DELETED": "-"}[event.type]
     return sign + str(event.object["metadata"]["name"])
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.inventory.hostlists import MAX_HOSTS, hosts
 from streams.inventory.topology_file import read_topology
 from streams.model.errors import BadInput
+from streams.model.hostlists import MAX_HOSTS, hosts
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -1,0 +1,235 @@
+"""Stops jobs of Slurm by putting them back into the queue, held; releases them away from suspects; checks that they run again.
+
+`JobMark` says what was written on the job. It is written before the job is touched, and tells by the count of restarts whether
+the job was put back into the queue since: so a crash between any two calls leads to the call that is missing, never to a second
+stop of a job that runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
+from connectors.slurm.api import JobUpdate, Missing, SlurmApi
+from connectors.slurm.nodes import names_in
+from streams.job_kinds.slurm_job import SLURM_KIND
+from streams.model.slurm import Record, SlurmJob, SlurmNode, job_of, node_of
+from streams.model.slurm_marks import OPTED_OUT, JobMark, owners_in, unmarked
+
+PAUSE_S = 2.0
+LISTED = 64
+SOMEBODY_ELSE = "a hold that is not Faultline's"
+HELD = {"held": True}
+
+
+class SlurmJobs:
+    """What is done to one job. Each call reads the job first."""
+
+    def __init__(self, api: SlurmApi) -> None:
+        self._api = api
+
+    async def stop(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Mark it, put it back into the queue, held, and wait until its nodes are free."""
+        record = await self._record(effect)
+        if isinstance(record, Refused):
+            return record
+        job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
+        ours = mark if mark is not None and mark.stop == effect.key else None
+        if ours is not None and not ours.holds:
+            return AlreadyDone(detail=f"{_name(job)} was stopped and is released")
+        if ours is not None and (job.held or effect.prior.get("held")):
+            return _stopped(job, effect)
+        if job.held:
+            return _held_by_others(job, mark)
+        if (no := _not_to_be_touched(job, effect)) is not None:
+            return no
+        if reason := SLURM_KIND.means(record).reason:
+            return Refused(f"{_name(job)} cannot be put back into the queue: {reason}")
+        if ours is not None and job.restarts > ours.at and job.on_nodes:
+            return AlreadyDone(
+                detail=f"Slurm itself has put {_name(job)} back into the queue, and it runs again"
+            )
+        if ours is None:
+            ours = JobMark(effect.incident, effect.key, job.restarts)
+            await self._api.update_job(
+                job.id, JobUpdate(admin_comment=ours.comment(job.admin_comment)), lease
+            )
+        if job.on_nodes:
+            await self._api.requeue_hold(job.id, lease)
+        else:
+            await self._api.hold(job.id, lease)
+        return Waiting(PAUSE_S, f"{_name(job)} is put back into the queue, held", HELD)
+
+    async def start(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Release it, if this incident stopped it; its next start leaves out the nodes in `avoid`."""
+        record = await self._record(effect)
+        if isinstance(record, Refused):
+            return record
+        job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
+        if mark is not None and mark.start == effect.key:
+            return await self._finish_start(job, mark, effect, lease)
+        if (no := _not_to_be_touched(job, effect)) is not None:
+            return no
+        if mark is None or not mark.holds:
+            return _held_by_others(job, mark) if job.held else Refused(f"{_name(job)} is not held")
+        if mark.incident != effect.incident:
+            return Blocked(f"incident {mark.incident}", f"{_name(job)} is held for {mark.incident}")
+        if job.cleaning_up:
+            return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending")
+        if not job.held:
+            return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
+        avoid = [name for name in str(effect.params.get("avoid") or "").split(",") if name]
+        known = {str(record.get("name")) for record in await self._api.nodes()} if avoid else set[str]()
+        added = [name for name in avoid if name in known]
+        mark = mark.started(effect.key, done=False)
+        update = JobUpdate(
+            admin_comment=mark.comment(job.admin_comment),
+            excluded=sorted({*names_in(job.excluded), *added}) if added else None,
+            start_now=True,
+        )
+        await self._api.update_job(job.id, update, lease)
+        return await self._finish_start(job, mark, effect, lease, avoided=added)
+
+    async def _finish_start(
+        self, job: SlurmJob, mark: JobMark, effect: Effect, lease: LeaseHeld, avoided: list[str] | None = None
+    ) -> Outcome:
+        """Release a job that is marked for it, and mark that this was done: a hold from then on is a person's."""
+        if mark.done:
+            if job.held:
+                return Blocked.person(f"{_name(job)} was held manually after Faultline had released it")
+            return AlreadyDone(detail=f"{_name(job)} is released")
+        if job.held:
+            await self._api.release(job.id, lease)
+        mark = mark.started(effect.key, done=True)
+        await self._api.update_job(job.id, JobUpdate(admin_comment=mark.comment(job.admin_comment)), lease)
+        away = f", away from {', '.join(avoided)}" if avoided else ""
+        return Done(detail=f"{_name(job)} is released{away}")
+
+    async def take_back(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Undo a stop: release what this very effect holds, and take the mark off."""
+        record = await self._record(effect)
+        if isinstance(record, Refused):
+            return AlreadyDone(detail=record.reason)
+        job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
+        if mark is None or mark.stop != effect.key or not mark.holds:
+            return AlreadyDone(detail=f"{_name(job)} is not held by this effect")
+        if job.ended:
+            return AlreadyDone(detail=f"{_name(job)} has ended")
+        if OPTED_OUT in job.comment:
+            return Blocked.person(f"{_name(job)} is opted out ({OPTED_OUT} in its comment)")
+        if job.cleaning_up:
+            return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending")
+        if not job.held and job.restarts > mark.at:
+            return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
+        if job.held:
+            await self._api.update_job(job.id, JobUpdate(start_now=True), lease)
+            await self._api.release(job.id, lease)
+        # Last: as long as the mark is there, another call knows what is left to do.
+        await self._api.update_job(job.id, JobUpdate(admin_comment=unmarked(job.admin_comment)), lease)
+        return Done(detail=f"{_name(job)} is released")
+
+    async def find(self, effect: Effect) -> Outcome:
+        """Whether an effect was made, for `lookup`. Changes nothing."""
+        record = await self._record(effect)
+        if isinstance(record, Refused):
+            return Absent(record.reason)
+        job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
+        if effect.action == "resume_job":
+            done = mark is not None and mark.start == effect.key and (mark.done or not job.held)
+            return AlreadyDone() if done else Absent()
+        if mark is None or mark.stop != effect.key:
+            return Absent()
+        if not mark.holds:
+            return AlreadyDone(detail=f"{_name(job)} was stopped and is released")
+        stopped = (
+            _stopped(job, effect)
+            if job.held or job.cleaning_up
+            else Absent("it is marked, and not stopped yet")
+        )
+        return AlreadyDone(stopped.result, stopped.detail) if isinstance(stopped, Done) else stopped
+
+    async def verify(self, effect: Effect) -> Outcome:
+        """`Done` with `placements` once it runs, none of its nodes being down or closed by Faultline."""
+        record = await self._record(effect)
+        if isinstance(record, Refused):
+            return record
+        job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
+        if job.ended:
+            how = ", ".join(sorted(job.states)).lower()
+            return (
+                Refused(f"{_name(job)} has failed: {how}")
+                if job.failed
+                else AlreadyDone(detail=f"{_name(job)}: {how}")
+            )
+        if job.held:
+            if mark is not None and (mark.holds or not mark.done):
+                return Blocked("Faultline", f"{_name(job)} is held")
+            return _held_by_others(job, mark)
+        if not job.running:
+            why = f": {job.reason}" if job.reason not in ("", "None") else ""
+            return Waiting(PAUSE_S, f"{_name(job)} is {', '.join(sorted(job.states)).lower()}{why}")
+        placed = names_in(job.nodes)
+        nodes = {node.name: node for node in map(node_of, await self._api.nodes())}
+        if bad := {name: why for name in placed if (why := _unfit(nodes.get(name)))}:
+            unusable = ", ".join(f"{name} ({why})" for name, why in sorted(bad.items()))
+            return Waiting(PAUSE_S, f"{_name(job)} runs on nodes that are not usable: {unusable}")
+        result: Mapping[str, int | str | tuple[str, ...]] = {
+            "placements": tuple(f"{job.id}={name}" for name in sorted(placed)[:LISTED]),
+            "nodes": len(placed),
+            "restarts": job.restarts,
+            "started_at": job.started_at.isoformat() if job.started_at else "",
+        }
+        return Done(result, f"{_name(job)} runs on {len(placed)} nodes, start {job.restarts + 1}")
+
+    async def _record(self, effect: Effect) -> Record | Refused:
+        name = effect.target.name
+        if not name.isdecimal():
+            return Refused(f"{name} is no number of a job of Slurm")
+        try:
+            record = await self._api.job(int(name))
+        except Missing:
+            return Refused(f"Slurm knows no job {name} any more", moot=True)
+        uid = job_of(record).uid
+        if effect.target.uid not in (None, uid):
+            return Refused(f"the number {name} is another job's now ({uid}, planned for {effect.target.uid})")
+        return record
+
+
+def _stopped(job: SlurmJob, effect: Effect) -> Outcome:
+    """What is true of a job that this effect has put back into the queue."""
+    if job.cleaning_up:
+        return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending on its nodes", HELD)
+    if job.held:
+        done = f"{_name(job)} is held in the queue, and its nodes are free"
+        return Done(detail=done) if effect.prior else AlreadyDone(detail=done)
+    if job.ended:
+        return Refused(f"{_name(job)} has ended: {', '.join(sorted(job.states)).lower()}", moot=True)
+    return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
+
+
+def _held_by_others(job: SlurmJob, mark: JobMark | None) -> Blocked:
+    reason = f"{_name(job)} is held ({job.reason}), and not by this incident"
+    if mark is not None and mark.holds:
+        return Blocked(f"incident {mark.incident}", f"{_name(job)} is held for {mark.incident} already")
+    return Blocked.person(reason) if mark is not None else Blocked(SOMEBODY_ELSE, reason)
+
+
+def _not_to_be_touched(job: SlurmJob, effect: Effect) -> Refused | None:
+    if job.ended:
+        moot = not job.failed or effect.action == "suspend_job"
+        return Refused(f"{_name(job)} has ended: {', '.join(sorted(job.states)).lower()}", moot=moot)
+    if OPTED_OUT in job.comment:
+        return Refused(f"{_name(job)} is opted out ({OPTED_OUT} in its comment)")
+    return None
+
+
+def _unfit(node: SlurmNode | None) -> str:
+    if node is None:
+        return "gone"
+    if owners_in(node):
+        return "drained by Faultline"
+    return "" if node.ready else f"not reached by Slurm{': ' * bool(node.reason)}{node.reason}"
+
+
+def _name(job: SlurmJob) -> str:
+    return f"job {job.id}" + (f" ({job.name})" if job.name else "")

@@ -1,0 +1,97 @@
+"""Which connector an effect goes to, and what is never handed to Slurm's commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from connectors.base import (
+    Absent,
+    AlreadyDone,
+    Connector,
+    Effect,
+    LeaseHeld,
+    NoLease,
+    Outcome,
+    Refused,
+    Retry,
+)
+from connectors.http import Rejected
+from connectors.slurm.api import JobUpdate
+from connectors.slurm.commands import Commands
+from connectors.slurm.connector import Slurm, beside
+from streams.model.errors import Temporary
+from streams.model.run import Target
+from tests.connectors.slurm.worlds import on_job, on_node
+
+
+class Kube:
+    """A connector that remembers what it was given."""
+
+    actions = frozenset({"cordon_node", "reset_gpu"})
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        self.given.append(effect.target.name)
+        return AlreadyDone()
+
+    async def lookup(self, effect: Effect) -> Outcome:
+        return AlreadyDone()
+
+    async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        return AlreadyDone()
+
+    async def close(self) -> None: ...
+
+
+def both(tmp_path: Path) -> tuple[Kube, dict[str, Connector]]:
+    kube = Kube()
+    found = beside(Slurm(Commands(tmp_path)), [kube])
+    return kube, {action: one for one in found for action in one.actions}
+
+
+async def test_a_target_goes_to_whoever_knows_it(tmp_path: Path) -> None:
+    kube, by_action = both(tmp_path)
+    node = Effect("k", "cordon_node", Target("Node", "kube-1", uid="u1"), "c1", "inc-1", "run-1", "s")
+    assert isinstance(await by_action["cordon_node"].apply(node, NoLease()), AlreadyDone)
+    assert kube.given == ["kube-1"]
+    away = await by_action["cordon_node"].apply(on_node("cordon_node", "gpu-1"), NoLease())
+    assert isinstance(away, Retry)  # there are no commands in that folder
+    assert isinstance(await by_action["suspend_job"].apply(on_job("suspend_job", 1), NoLease()), Retry)
+    assert kube.given == ["kube-1"]
+
+
+async def test_work_that_only_kubernetes_can_do_is_refused_on_slurms_nodes(tmp_path: Path) -> None:
+    kube, by_action = both(tmp_path)
+    reset = on_node("reset_gpu", "gpu-1")
+    assert isinstance(await by_action["reset_gpu"].apply(reset, NoLease()), Refused)
+    assert isinstance(await by_action["reset_gpu"].lookup(reset), Absent)
+    assert isinstance(await by_action["reset_gpu"].undo(reset, NoLease()), Refused)
+    assert kube.given == []
+
+
+@pytest.mark.parametrize("name", ["gpu-[1-9]", "gpu-1,gpu-2", "ALL gpu-1", "-n", "", "gpu-1\nState=DOWN"])
+async def test_a_name_that_could_mean_more_than_a_node_is_no_argument(tmp_path: Path, name: str) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ntouch {ran}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    commands = Commands(tmp_path)
+    with pytest.raises(Rejected):
+        await commands.drain(name, "why", "", NoLease())
+    with pytest.raises(Rejected):
+        await commands.update_job(1, JobUpdate(excluded=[name]), NoLease())
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("says", ["", "[]", "{}", '{"nodes": {}}', "not json"])
+async def test_an_answer_that_is_not_slurms_is_no_empty_cluster(tmp_path: Path, says: str) -> None:
+    for program in ("scontrol", "sinfo", "squeue"):
+        (tmp_path / program).write_text(f"#!/bin/sh\ncat <<'E'\n{says}\nE\n")
+        (tmp_path / program).chmod(0o755)
+    with pytest.raises(Temporary):
+        await Commands(tmp_path).nodes()
+    with pytest.raises(Temporary):
+        await Commands(tmp_path).jobs()
