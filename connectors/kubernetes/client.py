@@ -12,7 +12,7 @@ may have been.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import quote
@@ -263,6 +263,36 @@ class Cluster:
     def forget(self, kind: str) -> None:
         """Look a kind up anew the next time: its CRD was removed, or serves other versions now."""
         self._resources.pop(kind, None)
+
+    async def websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> aiohttp.ClientWebSocketResponse:
+        """An open WebSocket to a subresource; a 401 is answered once with fresh credentials. Close it after use.
+
+        Raises:
+            aiohttp.WSServerHandshakeError: the server refused it.
+        """
+
+        async def once() -> aiohttp.ClientWebSocketResponse:
+            _, url, headers, *_ = await self._api.param_serialize(
+                "GET", path, query_params=list(query), auth_settings=["BearerToken"]
+            )
+            rest = self._api.rest_client
+            if rest.pool_manager is None:
+                rest.pool_manager = rest._create_pool_manager()
+            socket: aiohttp.ClientWebSocketResponse = await rest.pool_manager.ws_connect(
+                "ws" + url.removeprefix("http"), headers=headers, protocols=protocols
+            )
+            return socket
+
+        try:
+            return await once()
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status != 401:
+                raise
+        fresh = await self._load()
+        self._configuration.api_key.update(fresh.api_key)
+        return await once()
 
     async def _call(
         self,

@@ -108,6 +108,7 @@ async def _correlator(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
 
 async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.base import Connector
+    from connectors.jobs.checkpoint_requests import CheckpointRequests
     from connectors.jobs.training import TrainingJobs
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.node_work import NodeWork, diagnostics_of, read_templates
@@ -130,6 +131,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         if not settings.slurm.alone:
             cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
             connectors += [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
+            connectors.append(CheckpointRequests(cluster))
             work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
             if templates or diagnostics:
                 connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))

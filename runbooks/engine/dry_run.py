@@ -18,6 +18,7 @@ from streams.model.signal import Signal
 
 ACTIONS = TICKETS | {
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job", "release_spare", "return_spare",
+    "request_checkpoint",
 }  # fmt: skip
 """A replay decides like an installation without connectors for node work (reset, reboot, replace)."""
 

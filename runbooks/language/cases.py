@@ -102,6 +102,8 @@ class JobFixture(StrictModel):
     heals_within_s: float | None = Field(
         None, description="its own controller replaces lost pods within so long"
     )
+    checkpoint_by: str | None = Field(None, description="how it is asked for a checkpoint, e.g. annotation")
+    checkpoint_within_s: float | None = Field(None, description="within how many seconds it saves then")
     restarted: bool = Field(False, description="its pods were scheduled after the fault")
 
 

@@ -76,6 +76,9 @@ OF_JOB_NODES = frozenset({"diagnose_nodes", "cordon_slow_nodes"})
 SPARES = frozenset({"release_spare", "return_spare"})
 """Actions on nodes in reserve. The plan names the nodes; where there are none to release, both are left out."""
 
+ON_REQUEST = frozenset({"request_checkpoint"})
+"""Actions that are planned only for jobs that declare how. No step on another job waits for them."""
+
 UNDOABLE = frozenset({"cordon_node", "cordon_slow_nodes", "suspend_job", "release_spare", "apply_template"})
 """Actions that a runbook may mark with `undo`."""
 
@@ -83,7 +86,8 @@ INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 """Actions of the engine itself: they change no other system."""
 
 Action = Literal[
-    "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "request_checkpoint",
+    "suspend_job", "resume_job", "verify_job",
     "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
     "release_spare", "return_spare",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
@@ -117,7 +121,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "release_spare": {}, "return_spare": {},
-    "cordon_node": {}, "cordon_slow_nodes": {}, "uncordon_node": {}, "suspend_job": {},
+    "cordon_node": {}, "cordon_slow_nodes": {}, "uncordon_node": {}, "request_checkpoint": {}, "suspend_job": {},
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
     "await_work": {},
     "diagnose_nodes": {},

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from streams.inventory.names import names
 from streams.inventory.objects import gpus_requested, identity, is_managed
 from streams.job_kinds import kubeflow
+from streams.job_kinds.checkpoint_way import checkpoint_at, declared
 from streams.job_kinds.kind import End, healing_declared
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import JobRef
@@ -28,7 +29,6 @@ from streams.model.kube_objects import (
     labels_of,
     part,
     text,
-    time,
     whole,
 )
 
@@ -48,11 +48,6 @@ RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"
 
 OWNER_MARK = "faultline.dev/owner"
 """Annotation or label of a job that says whom to notify. A label cannot hold an address, an annotation can."""
-
-CHECKPOINT_MARK = "faultline.dev/last-checkpoint-at"
-"""Annotation of a job that says when it saved its last checkpoint, as RFC 3339 or in seconds since 1970."""
-
-_SECONDS = re.compile(r"1\d{9}(?:\.\d{1,9})?")
 
 _DEEPEST = 8
 """How far down in a spec pods are looked for: no kind nests them deeper."""
@@ -86,6 +81,7 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
     end = (kind.end if kind is not None else _usual_end)(job)
     means = kind.means(job) if kind is not None else None
     retries = kind.retries(job) if kind is not None else None
+    asked_by, saves_within_s = declared(job)
     return JobFact(
         cluster=cluster,
         job=JobRef(who.kind, who.namespace, who.name, text(part(job, "metadata"), "uid")),
@@ -106,16 +102,10 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         retries_left=retries.left if retries is not None else None,
         heals_within_s=kind.heals(job) if kind is not None else healing_declared(job) or None,
         incarnation=(kind.incarnation(job) or None) if kind is not None else None,
-        checkpoint_at=_checkpoint_at(job),
+        checkpoint_at=checkpoint_at(job),
+        checkpoint_by=asked_by,
+        checkpoint_within_s=saves_within_s if asked_by is not None else None,
     )
-
-
-def _checkpoint_at(job: KubeObject) -> datetime | None:
-    """What its annotation says; None where that cannot be read: then the time is not known."""
-    said = annotations_of(job).get(CHECKPOINT_MARK)
-    if isinstance(said, str) and _SECONDS.fullmatch(said):
-        return datetime.fromtimestamp(float(said), UTC)
-    return time(annotations_of(job), CHECKPOINT_MARK)
 
 
 def asks_for_gpus(job: KubeObject) -> bool:
@@ -143,8 +133,8 @@ def _specs_in(spec: Any, depth: int) -> Iterator[Mapping[str, Any]]:
 def roles(job: KubeObject) -> tuple[PlacedRole, ...]:
     """The roles of a job in the order of their ranks; empty when its kind does not say."""
     kind = KNOWN.get(identity(job).kind)
-    declared = kind.roles(job) if kind is not None else kubeflow.roles(job) if _is_kubeflow(job) else ()
-    found = sorted(declared, key=lambda role: role.name not in FIRST_ROLES)
+    known = kind.roles(job) if kind is not None else kubeflow.roles(job) if _is_kubeflow(job) else ()
+    found = sorted(known, key=lambda role: role.name not in FIRST_ROLES)
     with_gpus = [role for role in found if gpus_requested(role.pod_spec)]
     placed, start = [], 0
     for role in found:

@@ -193,6 +193,10 @@ class JobFact:
     """What changes with each restart of it as a whole, where its object tells."""
     checkpoint_at: AwareDatetime | None = None
     """When it saved its last checkpoint, as its annotation `faultline.dev/last-checkpoint-at` says."""
+    checkpoint_by: str | None = None
+    """How it can be asked for one, as it declares it (`streams.job_kinds.checkpoint_way`); None where it does not."""
+    checkpoint_within_s: float | None = None
+    """Within how many seconds it then saves."""
     kind: Literal["job"] = "job"
 
     @property

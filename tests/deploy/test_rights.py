@@ -87,6 +87,7 @@ def test_what_a_process_does_it_may(installed: ControlPlane, user: str, verb: st
         (RESPONDER, "delete", "jobs.batch"),
         (RESPONDER, "create", "jobs.batch"),
         (RESPONDER, "get", "secrets"),
+        (RESPONDER, "create", "pods/exec"),
         (BYSTANDER, "list", "pods"),
         (BYSTANDER, "get", "nodes"),
     ],
@@ -114,6 +115,15 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
         if item["metadata"]["name"].startswith("faultline-node-work")
     )
     assert set(config["data"]) == {"reset-gpu.yaml", "reboot-node.yaml", "validate-node.yaml"}
+
+
+def test_a_command_in_a_pod_needs_its_own_component(installed: ControlPlane) -> None:
+    installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "pod-exec"))
+    for verb in ("create", "get"):
+        soon_may(installed, RESPONDER, verb, "pods/exec", "research")
+        assert not may(installed, INVENTORY, verb, "pods/exec", "research")
+    assert not may(installed, RESPONDER, "create", "pods/attach", "research")
+    installed.kubectl("delete", "-k", str(FEATURES / "pod-exec"))
 
 
 COMPONENTS = sorted(path.name for path in FEATURES.glob("jobs-*"))

@@ -15,6 +15,7 @@ whichever runs they belong to. A call starts only after its run was committed wi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import about, demands, shown, wanted
@@ -23,6 +24,7 @@ from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
 from runbooks.engine.guardrails.notices import too_late
 from runbooks.engine.run.builtin_actions import start_internal, watch
+from runbooks.engine.run.checkpoint_request import answered, not_asked, out_of_time, shorten
 from runbooks.engine.run.job_already_moved import healing_until, moved_already
 from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import (
@@ -237,6 +239,11 @@ def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) 
         return
     elif transition.stopping:
         transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
+    elif effect is not None and (answer := answered(planned, record, context.incident)):
+        transition.set(
+            planned.id, effect=replace(effect, state=EffectState.CONFIRMED, confirmed_at=transition.now)
+        )
+        transition.finish(planned.id, StepState.DONE, answer)
     elif effect is not None:
         _continue(transition, planned, context)
     elif record.state is StepState.RUNNING:
@@ -273,6 +280,8 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         transition.finish(planned.id, StepState.SKIPPED, moved)
     elif late := too_late(planned, context.incident, context.policy.notices, transition.now):
         transition.finish(planned.id, StepState.SKIPPED, late)
+    elif why_not := not_asked(planned, context, transition.now):
+        transition.finish(planned.id, StepState.SKIPPED, why_not)
     elif planned.action in INTERNAL:
         start_internal(transition, planned, context)
     elif planned.action not in context.actions:
@@ -290,6 +299,7 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         if planned.destructive and record.admitted_at is None:
             transition.admit()
         transition.intend(planned, context.policy.lease_s, inherited=earlier)
+        shorten(transition, planned, context)
 
 
 def _leave_to_heal(transition: RunTransition, planned: PlannedStep, until: datetime, why: str) -> None:
@@ -375,7 +385,7 @@ def _continue(transition: RunTransition, planned: PlannedStep, context: RunConte
     """A change in progress or postponed: call again when due, give up at the deadline."""
     record = transition.records[planned.id]
     if record.deadline_at is not None and transition.now >= record.deadline_at:
-        fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
+        fail(transition, planned, out_of_time(planned, record, record.reason))
     elif record.due_at is not None and transition.now < record.due_at:
         return
     elif (

@@ -17,9 +17,10 @@ from connectors.base import (
     Unknown,
     Waiting,
 )
+from runbooks.engine.run.checkpoint_request import out_of_time
 from runbooks.engine.run.rollback import call_off, fail, holds_a_job
 from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
-from runbooks.language.schema import TICKETS
+from runbooks.language.schema import ON_REQUEST, TICKETS
 from streams.kafka.lease import MARGIN_S
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, RunOutcome, StepState
 
@@ -199,10 +200,15 @@ def _again(
         planned.id, effect=replace(effect, state=EffectState.WAITING, reason=reason, result=merged)
     )
     due = transition.in_seconds(after_s)
+    last = record.deadline_at
+    # The answer to a request may come without another call: in a line of the job.
+    listens = planned.action in ON_REQUEST and last is not None and transition.now < last
+    if listens and last is not None:
+        due = min(due, last)
     if transition.stopping:
         transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
-    elif record.deadline_at is not None and due >= record.deadline_at:
-        fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {reason}")
+    elif last is not None and due >= last and not listens:
+        fail(transition, planned, out_of_time(planned, record, reason))
     else:
         if record.reason != reason:
             transition.note("step.waiting", f"{planned.action} {planned.target}: {reason}", step=planned.id)

@@ -18,6 +18,7 @@ from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
     AFTER_CORDON,
     NODE_WORK,
+    ON_REQUEST,
     SEVERAL,
     SPARES,
     Runbook,
@@ -100,7 +101,7 @@ def plan(
             settled = settled.model_copy(update={"params": {"avoid": ",".join(suspects), **settled.params}})
         bound[step.id] = [
             _planned(
-                _with_nodes(settled, target, view),
+                _with_deadline(_with_nodes(settled, target, view), target, view),
                 number,
                 target,
                 _needs(step, target, bound, by_id),
@@ -108,6 +109,7 @@ def plan(
                 remarks=_remarks(settled, target, view, history if diagnoses else UNKNOWN_HISTORY),
             )
             for number, target in enumerate(_targets(step, incident, view))
+            if step.action not in ON_REQUEST or _declares(target, view)
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
     if (first := _before_cordon(steps, view)) is not None:
@@ -199,6 +201,20 @@ def _with_nodes(step: Step, target: Target, view: ClusterView) -> Step:
     return step.model_copy(update={"params": {**step.params, "nodes": ",".join(_nodes_of(target.key, view))}})
 
 
+def _declares(target: Target, view: ClusterView) -> bool:
+    """Whether a job declares how it is asked for a checkpoint."""
+    fact = view.jobs.get(target.key)
+    return fact is not None and fact.checkpoint_by is not None
+
+
+def _with_deadline(step: Step, target: Target, view: ClusterView) -> Step:
+    """A job that is asked for a checkpoint has as long as it says that it takes, and no longer than the step has."""
+    fact = view.jobs.get(target.key) if step.action in ON_REQUEST else None
+    if fact is None or fact.checkpoint_within_s is None:
+        return step
+    return step.model_copy(update={"deadline_s": min(_settled(step.deadline_s), fact.checkpoint_within_s)})
+
+
 def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
 
@@ -221,6 +237,9 @@ def _remarks(step: Step, target: Target, view: ClusterView, history: JobHistory)
     """What stopping a job costs it, or why it cannot be stopped, for whoever reads or approves the plan; and that it was moved
     before, where it is stopped to find out why."""
     fact = view.jobs.get(target.key)
+    if step.action in ON_REQUEST and fact is not None:
+        within_s = _settled(_with_deadline(step, target, view).deadline_s)
+        return f"by {fact.checkpoint_by}, for at most {within_s:g} s"
     if step.action == "suspend_job" and fact is not None:
         heals = (
             f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""
@@ -282,9 +301,11 @@ def _needs(
     needs: set[str] = set()
     for need in step.needs:
         group = bound[need]
+        same = [p for p in group if p.target is not None and p.target.key == target.key]
+        if step.target in SEVERAL and by_id[need].action in ON_REQUEST:
+            group = same
         if not group:
             needs |= _needs(by_id[need], target, bound, by_id)
-        same = [p for p in group if p.target is not None and p.target.key == target.key]
         needs |= {p.id for p in (same or group)}
     return needs
 

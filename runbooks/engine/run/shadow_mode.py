@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runbooks.engine.guardrails import GuardContext, RulingKind, judge
 from runbooks.engine.guardrails.notices import too_late
+from runbooks.engine.run.checkpoint_request import not_asked
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import TICKETS
@@ -21,6 +22,8 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
             verdict, reason = "", moved
         elif late := too_late(planned, context.incident, context.policy.notices, transition.now):
             verdict, reason = "", late
+        elif why_not := not_asked(planned, context, transition.now):
+            verdict, reason = "", why_not
         else:
             verdict, reason = _verdict(transition, planned, context)
         state = StepState.WOULD if verdict else StepState.SKIPPED
