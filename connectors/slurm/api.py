@@ -36,6 +36,10 @@ class JobUpdate:
 class SlurmApi(Protocol):
     """One cluster of Slurm. Names and numbers are those of Slurm; records are its JSON."""
 
+    @property
+    def can_requeue(self) -> bool:
+        """Whether it has a way to put a running job back into the queue."""
+
     async def nodes(self) -> list[Record]:
         """Every node, in one call."""
 

@@ -59,6 +59,11 @@ class Commands:
         self._shows_json: bool | None = None
         """Whether `scontrol` writes JSON: since 23.02, when `sinfo` began to write groups of nodes in place of nodes."""
 
+    @property
+    def can_requeue(self) -> bool:
+        """Always."""
+        return True
+
     async def nodes(self) -> list[Record]:
         """By `scontrol show nodes`, or by `sinfo` before 23.02."""
         if self._shows_json is not False:

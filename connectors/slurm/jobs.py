@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.slurm.api import JobUpdate, Missing, SlurmApi
 from connectors.slurm.nodes import names_in
-from streams.job_kinds.slurm_job import SLURM_KIND
+from streams.job_kinds.slurm_job import NO_REQUEUE, SLURM_KIND
 from streams.model.slurm import Record, SlurmJob, SlurmNode, job_of, node_of
 from streams.model.slurm_marks import OPTED_OUT, JobMark, owners_in, unmarked
 
@@ -45,6 +45,8 @@ class SlurmJobs:
             return no
         if reason := SLURM_KIND.means(record).reason:
             return Refused(f"{_name(job)} cannot be put back into the queue: {reason}")
+        if job.on_nodes and not self._api.can_requeue:
+            return Refused(f"{_name(job)} cannot be put back into the queue: {NO_REQUEUE}")
         if ours is not None and job.restarts > ours.at and job.on_nodes:
             return AlreadyDone(
                 detail=f"Slurm itself has put {_name(job)} back into the queue, and it runs again"

@@ -9,13 +9,25 @@ from connectors.base import Connector
 from connectors.slurm.api import SlurmApi
 from connectors.slurm.commands import Commands
 from connectors.slurm.connector import Slurm, beside
+from connectors.slurm.rest import Rest
 from connectors.slurm.watch import FactsOf, SlurmWatch
 from streams.config.slurm_settings import SlurmSettings
 
 
 def api_of(settings: SlurmSettings) -> SlurmApi:
     """The way to Slurm that is set. Sends nothing yet."""
-    return Commands(settings.commands_folder, settings.config_file, settings.timeout_s)
+    commands = Commands(settings.commands_folder, settings.config_file, settings.timeout_s)
+    if settings.url is None:
+        return commands
+    assert settings.token_file is not None, "checked by the settings"
+    return Rest(
+        settings.url,
+        user=settings.user,
+        token_file=settings.token_file,
+        version=settings.api_version,
+        timeout_s=settings.timeout_s,
+        requeues=commands if settings.commands else None,
+    )
 
 
 def slurm_watch(settings: SlurmSettings, facts: FactsOf, stack: AsyncExitStack) -> SlurmWatch:

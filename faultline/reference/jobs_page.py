@@ -119,7 +119,7 @@ def _row(kind: JobKind) -> Row:
         "not counted" if kind.retries is no_retries else "counted",
         _heals(kind),
         _PROOF[kind.proof],
-        code(component) if component else "base" if kind.watched_as else "none",
+        code(component) if component else "base" if kind.watched_as else "[none](slurm.md)",
     )
 
 

@@ -88,6 +88,7 @@ def _responder(settings: Settings) -> Iterator[str]:
 def _slurm(settings: Settings) -> Iterator[str]:
     wanted = settings.slurm
     yield from _file("slurm.config_file", wanted.config_file)
+    yield from _file("slurm.token_file", wanted.token_file)
     if wanted.commands:
         for program in ("scontrol", "squeue", "sinfo"):
             if (

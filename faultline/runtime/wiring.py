@@ -81,8 +81,9 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             from connectors.slurm.systems import slurm_watch
             from streams.inventory.slurm import facts_of
 
-            facts = partial(facts_of, settings.cluster, partitions=settings.slurm.partitions)
-            watches.append(slurm_watch(settings.slurm, facts, stack))
+            reach = settings.slurm
+            facts = partial(facts_of, settings.cluster, partitions=reach.partitions, requeues=reach.commands)
+            watches.append(slurm_watch(reach, facts, stack))
         await InventoryProcess(
             settings.cluster,
             settings.kafka,

@@ -118,7 +118,11 @@ def immovable(key: str, view: ClusterView) -> str:
         return f"the kind {kind} is not one that Faultline can suspend"
     if not declared.watched_as:
         # Of what no API server knows only those jobs can be moved whose system is asked for them.
-        return "" if fact is not None else f"jobs of the kind {kind} are not watched here: set slurm.commands"
+        return (
+            ""
+            if fact is not None
+            else f"jobs of the kind {kind} are not watched here: set slurm.commands or slurm.url"
+        )
     if fact is None and component_of(declared.watched_as[0]) and any(True for _ in view.pods_of(key)):
         # Its pods are known and it is not: nobody may read such jobs here, let alone suspend them.
         return f"jobs of this kind are not watched here: {how_to_permit(declared.watched_as[0])}"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from streams.job_kinds.slurm_job import SLURM_KIND
+from streams.job_kinds.kind import Means
+from streams.job_kinds.slurm_job import NO_REQUEUE, SLURM_KIND
 from streams.model import slurm
 from streams.model.entity import SLURM_JOB, SLURM_UID, JobRef
 from streams.model.errors import BadInput
@@ -30,11 +31,16 @@ def facts_of(
     jobs: Iterable[Record],
     at: datetime,
     partitions: Sequence[str] = (),
+    *,
+    requeues: bool = True,
 ) -> tuple[Fact, ...]:
-    """What Slurm's controller says, as of `at`. `partitions`: those that a node's pool is taken from, the first that it is in."""
+    """What Slurm's controller says, as of `at`. `partitions`: those that a node's pool is taken from, the first that it is in.
+
+    `requeues`: whether Faultline has a way to put running jobs back into the queue.
+    """
     return (
         *(node_fact(cluster, slurm.node_of(record), at, partitions) for record in nodes),
-        *(fact for record in jobs for fact in _of_job(cluster, record, at)),
+        *(fact for record in jobs for fact in _of_job(cluster, record, at, requeues)),
     )
 
 
@@ -71,13 +77,15 @@ def node_fact(cluster: str, node: SlurmNode, at: datetime, partitions: Sequence[
     )
 
 
-def _of_job(cluster: str, record: Record, at: datetime) -> Iterator[Fact]:
+def _of_job(cluster: str, record: Record, at: datetime, requeues: bool) -> Iterator[Fact]:
     job = slurm.job_of(record)
     if not job.gpus and job.node_count < 2:
         return
     if not job.on_nodes and not job.cleaning_up and not job.restarts and not job.ended:
         return  # it has never run
     means = SLURM_KIND.means(record)
+    if means.lever is not None and not requeues:
+        means = Means(None, NO_REQUEUE)
     ref = JobRef(SLURM_JOB, "", str(job.id), job.uid)
     yield JobFact(
         cluster=cluster,

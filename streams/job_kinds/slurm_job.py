@@ -11,6 +11,9 @@ from streams.model import slurm
 from streams.model.entity import SLURM_JOB
 from streams.model.kube_objects import KubeObject
 
+NO_REQUEUE = "slurmrestd has no request that puts a job back into the queue: set slurm.commands as well"
+"""Why no running job is moved where Slurm is reached by slurmrestd alone."""
+
 
 def _immovable(job: KubeObject) -> str:
     one = slurm.job_of(job)
@@ -46,6 +49,6 @@ SLURM_KIND = JobKind(
     notes=(
         "Only jobs of `sbatch --requeue` (or with JobRequeue=1, Slurm's default) are moved. The mark of a move is in "
         "AdminComment, and nodes under suspicion are in ExcNodeList. A job that somebody else holds is left alone. "
-        "Switched on by `slurm.commands` ([Slurm](slurm.md)).",
+        "Switched on by `slurm.commands` or `slurm.url` ([Slurm](slurm.md)).",
     ),
 )

@@ -107,6 +107,12 @@ def test_a_job_that_slurm_cannot_requeue_says_why(changes: dict[str, Any], shows
     assert shows in job.immovable
 
 
+def test_by_slurmrestd_alone_no_plan_promises_to_move_a_job() -> None:
+    (job,) = (f for f in facts_of("c1", [], [JOB_2205], NOW, requeues=False) if isinstance(f, JobFact))
+    assert job.lever is None
+    assert "slurm.commands" in (job.immovable or "")
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"job_state": "PENDING", "nodes": "", "restart_cnt": 0}, {"node_count": 1, "tres_alloc_str": "cpu=1"}],
