@@ -33,6 +33,18 @@ async def job_of(cluster: Cluster, kind: JobKind, effect: Effect) -> Object:
     return await cluster.get(await path_of_job(cluster, kind, str(target.namespace), target.name))
 
 
+async def made_job(cluster: Cluster, kind: JobKind, job: Object, name: str) -> Object:
+    """The job of this kind and name that `job` has made.
+
+    Raises:
+        NotFound: there is none, or it is somebody else's.
+    """
+    found = await cluster.get(await path_of_job(cluster, kind, job["metadata"]["namespace"], name))
+    if (controller(found) or {}).get("uid") != job["metadata"]["uid"]:
+        raise NotFound(f"{kind.name} {name} is not of {job['metadata']['name']}")
+    return found
+
+
 async def pods_of(cluster: Cluster, kind: JobKind, job: Object) -> list[Object]:
     """The pods of a job, those that have ended included."""
     labels = ",".join(f"{key}={value}" for key, value in kind.pod_labels(job).items())

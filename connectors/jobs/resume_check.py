@@ -25,8 +25,13 @@ def unfinished(pods: Sequence[Object]) -> list[Object]:
     return [pod for pod in pods if not has_ended(pod)]
 
 
-def judge(job: Object, kind: JobKind, pods: Sequence[Object], nodes: Mapping[str, Object]) -> Outcome:
-    """`Done` with `placements` (`pod=node`, at most 64), `nodes` and `pods`, or what it is still waiting for."""
+def judge(
+    job: Object, kind: JobKind, wanted: int, pods: Sequence[Object], nodes: Mapping[str, Object]
+) -> Outcome:
+    """`Done` with `placements` (`pod=node`, at most 64), `nodes` and `pods`, or what it is still waiting for.
+
+    `wanted` is how many pods should run.
+    """
     name = name_of(job)
     end = kind.end(job)
     if end is not None:
@@ -34,13 +39,16 @@ def judge(job: Object, kind: JobKind, pods: Sequence[Object], nodes: Mapping[str
     if kind.is_suspended(job):
         marks, text = suspend_annotations_of(job), f"{name} is suspended"
         return Blocked("Faultline", text) if marks.held else not_ours(marks, text)
-    wanted, whole = kind.pods(job), [pod for pod in pods if _is_running(pod)]
+    whole = [pod for pod in pods if _is_running(pod)]
+    wanted -= sum(map(_has_succeeded, pods)) if kind.keeps_finished else 0
     if len(whole) < wanted:
         return Waiting(LOOK_AGAIN_S, f"{len(whole)} of {wanted} pods of {name} are ready{_why(pods)}")
     placed = {pod["metadata"]["name"]: str(pod["spec"]["nodeName"]) for pod in whole}
     if bad := {node: why for node in sorted(set(placed.values())) if (why := _unfit(nodes.get(node)))}:
         unusable = ", ".join(f"{node} ({why})" for node, why in bad.items())
         return Waiting(LOOK_AGAIN_S, f"pods of {name} are on nodes that are not usable: {unusable}")
+    if not kind.is_whole(job):
+        return Waiting(LOOK_AGAIN_S, f"the {kind.name} controller does not report {name} as ready yet")
     listed = tuple(f"{pod}={node}" for pod, node in sorted(placed.items())[:LISTED])
     return Done(
         {"placements": listed, "pods": len(whole), "nodes": len(set(placed.values()))},
@@ -55,6 +63,10 @@ def _is_running(pod: Object) -> bool:
         and bool(pod.get("spec", {}).get("nodeName"))
         and is_ready(pod)
     )
+
+
+def _has_succeeded(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") == "Succeeded" and not pod["metadata"].get("deletionTimestamp")
 
 
 def _unfit(node: Object | None) -> str | None:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check
 from connectors.jobs.evict_lever import EvictLever
-from connectors.jobs.job_objects import job_of, pods_of
+from connectors.jobs.job_objects import job_of, made_job, pods_of
 from connectors.jobs.kueue_lever import KueueLever
 from connectors.jobs.lever import JobLever
 from connectors.jobs.suspend_lever import SuspendLever, gone
-from connectors.kubernetes.client import Cluster, path_of
+from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.errors import Forbidden, NotFound, Unauthorized
 from connectors.kubernetes.guarded_patch import attempted
 from streams.job_kinds.kind import JobKind, Lever
@@ -120,12 +120,28 @@ class TrainingJobs:
             return Refused(
                 f"{effect.target.name} was replaced: the uid of the {kind.name} differs from the one in the plan"
             )
-        pods = await pods_of(self._cluster, kind, job)
-        nodes = await self._cluster.list_all(path_of("v1", "nodes"))
-        judged = resume_check.judge(job, kind, pods, {node["metadata"]["name"]: node for node in nodes})
+        wanted, pods = await self._wanted(job, kind), await pods_of(self._cluster, kind, job)
+        nodes = {
+            node["metadata"]["name"]: node for node in await self._cluster.list_all(path_of("v1", "nodes"))
+        }
+        judged = wanted if isinstance(wanted, Waiting) else resume_check.judge(job, kind, wanted, pods, nodes)
         if not isinstance(judged, Waiting | Blocked) or kind.means(job).lever is not Lever.QUEUE:
             return judged
         return await self._queue.wait(effect, job, resume_check.unfinished(pods), judged)
+
+    async def _wanted(self, job: Object, kind: JobKind) -> int | Waiting:
+        """How many pods should run: as the job says it, or else what it has made."""
+        made = kind.made_of(job)
+        if not made or kind.end(job) is not None:
+            return kind.pods(job)
+        wanted = 0
+        for name, called in made:
+            try:
+                part = await made_job(self._cluster, KNOWN[name], job, called)
+            except NotFound:
+                return Waiting(resume_check.LOOK_AGAIN_S, f"its {name} {called} is not made yet")
+            wanted += KNOWN[name].pods(part)
+        return wanted
 
 
 def _kind(effect: Effect) -> JobKind | Refused:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from streams.model.kube_objects import controller_of
+
 
 def name_of(thing: Mapping[str, Any]) -> str:
     """`namespace/name` of a namespaced object."""
@@ -14,8 +16,7 @@ def name_of(thing: Mapping[str, Any]) -> str:
 
 def controller(thing: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The owner reference that controls an object; None for an object without a controller."""
-    owners = thing.get("metadata", {}).get("ownerReferences") or []
-    return next((owner for owner in owners if owner.get("controller")), None)
+    return controller_of(thing)
 
 
 def condition(thing: Mapping[str, Any], kind: str, status: str = "True") -> Mapping[str, Any] | None:

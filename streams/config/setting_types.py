@@ -17,7 +17,6 @@ from streams.job_kinds.known import WATCHED_BY_DEFAULT
 
 JOB_KINDS = (
     *WATCHED_BY_DEFAULT,
-    "trainer.kubeflow.org/v1alpha1/TrainJob",
     "ray.io/v1/RayJob",
     "ray.io/v1/RayCluster",
 )

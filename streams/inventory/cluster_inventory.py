@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from streams.inventory.jobs import Workload, asks_for_gpus, job_fact
+from streams.inventory.jobs import Workload, asks_for_gpus, job_fact, made_of, unwrapped
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.inventory.objects import Identity, gpus_requested, identity, is_node_work, kind_of
@@ -192,8 +192,15 @@ class Inventory:
         if not gpus_requested(part(pod, "spec")) and not (trains and job is not None):
             self._want(self._key(who), None)
             return
-        ranks = ranks_of(pod, job) if top and trains else None
+        ranks = ranks_of(pod, self._specified(job)) if top and trains else None
         self._want(self._key(who), pod_fact(self._cluster, pod, at, job=top, ranks=ranks, work=work))
+
+    def _specified(self, job: KubeObject | None) -> KubeObject | None:
+        """The object that says what a job's pods are: the job, what it wraps, or what it has made; None while it is unknown."""
+        if job is None:
+            return None
+        made = made_of(job)
+        return self._owner(made[0]) if made else unwrapped(job)
 
     def _work_of(
         self, pod: KubeObject, owners: tuple[JobRef, ...], top: JobRef | None, job: KubeObject | None

@@ -82,6 +82,7 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
     means = kind.means(job) if kind is not None else None
     retries = kind.retries(job) if kind is not None else None
     asked_by, saves_within_s = declared(job)
+    progress = kind.progress(job) if kind is not None else None
     return JobFact(
         cluster=cluster,
         job=JobRef(who.kind, who.namespace, who.name, text(part(job, "metadata"), "uid")),
@@ -100,12 +101,29 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         cost=(means.cost or None) if means is not None else None,
         costs_retries=(means.retries or None) if means is not None else None,
         retries_left=retries.left if retries is not None else None,
+        progress_at=progress.at if progress is not None else None,
+        progress_percent=progress.percent if progress is not None else None,
         heals_within_s=kind.heals(job) if kind is not None else healing_declared(job) or None,
         incarnation=(kind.incarnation(job) or None) if kind is not None else None,
         checkpoint_at=checkpoint_at(job),
         checkpoint_by=asked_by,
         checkpoint_within_s=saves_within_s if asked_by is not None else None,
     )
+
+
+def unwrapped(job: KubeObject) -> KubeObject:
+    """The job that says what the pods are: the one inside an object that only wraps it, else the object itself."""
+    kind = KNOWN.get(identity(job).kind)
+    inner = kind.wraps(job) if kind is not None else None
+    return unwrapped(inner) if inner is not None else job
+
+
+def made_of(job: KubeObject) -> list[JobRef]:
+    """The jobs that say what the pods are, where the job makes them and its own object does not; usually none."""
+    job = unwrapped(job)
+    who = identity(job)
+    kind = KNOWN.get(who.kind)
+    return [JobRef(name, who.namespace, made) for name, made in kind.made_of(job)] if kind is not None else []
 
 
 def asks_for_gpus(job: KubeObject) -> bool:
@@ -132,6 +150,7 @@ def _specs_in(spec: Any, depth: int) -> Iterator[Mapping[str, Any]]:
 
 def roles(job: KubeObject) -> tuple[PlacedRole, ...]:
     """The roles of a job in the order of their ranks; empty when its kind does not say."""
+    job = unwrapped(job)
     kind = KNOWN.get(identity(job).kind)
     known = kind.roles(job) if kind is not None else kubeflow.roles(job) if _is_kubeflow(job) else ()
     found = sorted(known, key=lambda role: role.name not in FIRST_ROLES)
@@ -150,11 +169,15 @@ def pod_count(job: KubeObject) -> int | None:
     found = roles(job)
     if found:
         return sum(role.pods for role in found)
+    kind = KNOWN.get(identity(job).kind)
+    if kind is not None and kind.all_pods is not None:
+        return kind.all_pods(job) or None
     return whole(part(job, "spec", "trainer").get("numNodes"))
 
 
 def world_size(job: KubeObject) -> int | None:
     """How many ranks the job has; None when it is elastic or does not say."""
+    job = unwrapped(job)
     if is_elastic(job):
         return None
     found = [role for role in roles(job) if role.trains]
@@ -174,6 +197,7 @@ def ranks_per_pod(pod_spec: Mapping[str, Any], job: KubeObject | None) -> int:
     """Processes of the collective in one pod: as the job or the pod says it, else one per GPU, else one."""
     spec = part(job or {}, "spec")
     said: list[Any] = [spec.get("nprocPerNode"), spec.get("slotsPerWorker")]
+    said.append(part(spec, "trainer").get("numProcPerNode"))
     said += [env_of(pod_spec, name) for name in names().ranks_per_pod_env]
     said += [_nproc_flag(container) for container in items(pod_spec, "containers")]
     return next((count for value in said if (count := whole(value))), 0) or gpus_requested(pod_spec) or 1

@@ -7,8 +7,9 @@ from typing import Any
 
 from streams.inventory.names import names
 from streams.inventory.objects import kind_of
+from streams.model import kube_objects
 from streams.model.entity import JobRef
-from streams.model.kube_objects import KubeObject, items, labels_of, text
+from streams.model.kube_objects import KubeObject, labels_of, text
 
 Lookup = Callable[[JobRef], KubeObject | None]
 """The object that is meant, or None: one that bears the name but another uid is somebody else."""
@@ -18,9 +19,9 @@ MOST_STEPS = 8
 
 
 def controller_of(obj: KubeObject) -> Mapping[str, Any] | None:
-    """The owner reference that controls the object; others only keep it from being collected."""
-    found = (o for o in items(obj, "metadata", "ownerReferences") if o.get("controller") is True)
-    return next((o for o in found if text(o, "kind") and text(o, "name")), None)
+    """The owner that controls the object, where its kind and name are told."""
+    owner = kube_objects.controller_of(obj)
+    return owner if owner is not None and text(owner, "kind") and text(owner, "name") else None
 
 
 def chain(obj: KubeObject, namespace: str, lookup: Lookup) -> tuple[JobRef, ...]:

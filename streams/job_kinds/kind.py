@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -76,6 +77,14 @@ class Role:
     def pods(self) -> int:
         """How many there are."""
         return self.jobs * self.per_job
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a job last reported of its own training: when, and how much of it is done, in percent, where it says so."""
+
+    at: datetime
+    percent: int | None = None
 
 
 class Proof(StrEnum):
@@ -172,6 +181,16 @@ class JobKind:
     finished_pods: Callable[[KubeObject], int] = lambda job: 0
     """Pods that have done their part: they are not made anew when the job goes on."""
     retries: Callable[[KubeObject], Retries | None] = no_retries
+    made_of: Callable[[KubeObject], Sequence[tuple[str, str]]] = lambda job: ()
+    """Jobs (kind as known here, and name) that it makes in its namespace and that say what its pods are, where it does not."""
+    wraps: Callable[[KubeObject], KubeObject | None] = lambda job: None
+    """The one job inside its own spec that says what its pods are; None where it is itself."""
+    is_whole: Callable[[KubeObject], bool] = lambda job: True
+    """What its own status must show besides its pods before it counts as running again."""
+    keeps_finished: bool = False
+    """Pods that have succeeded are there as long as it runs, and count among those that should run."""
+    progress: Callable[[KubeObject], Progress | None] = lambda job: None
+    """What the job itself last reported of its training; None where it reports nothing."""
     heals_within_s: Callable[[KubeObject], float | None] = never_heals
     """Seconds within which its own controller replaces what a broken node took; then nobody else must."""
     all_pods: Callable[[KubeObject], int] | None = None
@@ -253,6 +272,7 @@ OWN_CONTROLLERS = frozenset(
         "kubeflow.org/mpi-operator",
         "jobset.sigs.k8s.io/jobset-controller",
         "trainer.kubeflow.org/trainjob-controller",
+        "workload.codeflare.dev/appwrapper-controller",
         "ray.io/kuberay-operator",
     }
 )

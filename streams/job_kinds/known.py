@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from streams.job_kinds.app_wrapper import app_wrapper
 from streams.job_kinds.batch_job import JOB
 from streams.job_kinds.disaggregated_set import DISAGGREGATED_SET
+from streams.job_kinds.elastic_job import ELASTIC_JOB
 from streams.job_kinds.hyperpod import HYPERPOD_PYTORCH_JOB
 from streams.job_kinds.jax_job import JAX_JOB
 from streams.job_kinds.job_set import JOB_SET
@@ -16,10 +18,11 @@ from streams.job_kinds.paddle_job import PADDLE_JOB
 from streams.job_kinds.pytorch_job import PYTORCH_JOB
 from streams.job_kinds.slurm_job import SLURM_KIND
 from streams.job_kinds.tf_job import TF_JOB
+from streams.job_kinds.train_job import TRAIN_JOB
 from streams.job_kinds.volcano_job import VOLCANO_JOB
 from streams.job_kinds.xgboost_job import XGBOOST_JOB
 
-KNOWN: Mapping[str, JobKind] = {
+_JOBS: Mapping[str, JobKind] = {
     kind.name: kind
     for kind in (
         JOB,
@@ -30,13 +33,19 @@ KNOWN: Mapping[str, JobKind] = {
         PADDLE_JOB,
         JAX_JOB,
         JOB_SET,
+        TRAIN_JOB,
         VOLCANO_JOB,
         LEADER_WORKER_SET,
         DISAGGREGATED_SET,
         HYPERPOD_PYTORCH_JOB,
         SLURM_KIND,
+        ELASTIC_JOB,
     )
 }
+
+APP_WRAPPER = app_wrapper(_JOBS)
+
+KNOWN: Mapping[str, JobKind] = {**_JOBS, APP_WRAPPER.name: APP_WRAPPER}
 
 WATCHED_BY_DEFAULT = tuple(name for kind in KNOWN.values() for name in kind.watched_as)
 """`group/version/Kind` of every kind, in each version: what an inventory watches that was told nothing else."""

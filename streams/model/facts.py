@@ -189,6 +189,10 @@ class JobFact:
     """Restarts that its own controller still makes; None where it does not count them."""
     heals_within_s: float | None = None
     """Its own controller replaces what a broken node took, within so many seconds: then nobody else must."""
+    progress_at: AwareDatetime | None = None
+    """When the job last reported progress in its own object; None where it reports none there."""
+    progress_percent: int | None = None
+    """How much of its training is done by that report."""
     incarnation: str | None = None
     """What changes with each restart of it as a whole, where its object tells."""
     checkpoint_at: AwareDatetime | None = None

@@ -61,6 +61,18 @@ def annotations_of(obj: KubeObject) -> Mapping[str, Any]:
     return part(obj, "metadata", "annotations")
 
 
+UNMARKED_CONTROLLERS = frozenset({"ElasticJob"})
+"""Kinds that make their pods anew and do not mark themselves as their controllers (DLRover's master sets no `controller`)."""
+
+
+def controller_of(obj: KubeObject) -> Mapping[str, Any] | None:
+    """The owner reference that controls the object; others only keep it from being collected."""
+    owners = list(items(obj, "metadata", "ownerReferences"))
+    marked = [owner for owner in owners if owner.get("controller") is True]
+    found = marked or [owner for owner in owners if owner.get("kind") in UNMARKED_CONTROLLERS]
+    return next(iter(found), None)
+
+
 def condition(obj: KubeObject, kind: str) -> Mapping[str, Any]:
     """The entry of `status.conditions` of that type, empty when there is none."""
     return next((c for c in items(obj, "status", "conditions") if c.get("type") == kind), {})

@@ -271,6 +271,14 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """What a job's own object said of its training when a step looked; `at` is None where it said nothing."""
+
+    at: datetime | None = None
+    percent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """Progress of one planned step. `due_at` is when to check it next."""
 
@@ -293,6 +301,8 @@ class StepRecord:
     """Another incident on the same node: the node is released only once that incident's run holds it, or does not need it."""
     keeper_lost_since: datetime | None = None
     """Since when that incident cannot be read; None while it can be."""
+    reports: tuple[ProgressReport, ...] = ()
+    """While it waits for progress: what the job reported at first, and what has changed since."""
 
     @property
     def is_being_undone(self) -> bool:

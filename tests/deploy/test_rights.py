@@ -141,7 +141,15 @@ GIVEN = {
     "jobs-kueue": ("workloads.kueue.x-k8s.io", False),
 }
 """A resource of each component, and whether the inventory watches it."""
-MOVED = {"jobs-kubeflow", "jobs-mpi", "jobs-lws", "jobs-kueue"}
+MOVED = {
+    "jobs-kubeflow",
+    "jobs-mpi",
+    "jobs-lws",
+    "jobs-kueue",
+    "jobs-jobset",
+    "jobs-trainer",
+    "jobs-appwrapper",
+}
 """Components of kinds that the responder stops and starts; of the others it may read the objects."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from runbooks.engine import job_reports
 from runbooks.engine.approvals import approved, demands, shown, wanted
 from runbooks.engine.run.job_already_moved import completed, died, owner_text
 from runbooks.engine.run.planned_work import watch_work
@@ -57,7 +58,10 @@ def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) 
 
 
 def _watch_progress(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
-    """`await_progress`: done at the first progress after the resume, or after `settle_s` for a job that never reported any."""
+    """`await_progress`: done at the first progress after the resume, or after `settle_s` for a job that never reported any.
+
+    Progress is a line of one of its pods, or what the job's own object reports (`job_reports`).
+    """
     record, target = transition.records[planned.id], planned.target
     resume = resume_of(transition, planned)
     since = (resume and resume.confirmed_at) or record.started_at or transition.now
@@ -65,14 +69,22 @@ def _watch_progress(transition: RunTransition, planned: PlannedStep, context: Ru
     later = [p for p in seen if p.at > since]
     settle_s = float(str(planned.params.get("settle_s", 60)))
     settled = (record.started_at or transition.now) + timedelta(seconds=settle_s)
+    fact = context.view.jobs.get(target.key) if target is not None else None
+    reports = job_reports.with_latest(record.reports, fact)
+    own = reports[-1].at is not None
     if later:
         step = f" (step {later[-1].step})" if later[-1].step is not None else ""
         transition.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
+    elif job_reports.prove_progress(reports):
+        percent = f" ({reports[-1].percent} %)" if reports[-1].percent is not None else ""
+        transition.finish(
+            planned.id, StepState.DONE, f"{target} makes progress again, as it reports itself{percent}"
+        )
     elif completed(planned, context):
         transition.finish(planned.id, StepState.DONE, f"{target} has completed")
     elif died(planned, context):
         fail(transition, planned, f"{target} has failed")
-    elif not seen and transition.now >= settled:
+    elif not seen and not own and transition.now >= settled:
         transition.finish(
             planned.id,
             StepState.DONE,
@@ -83,4 +95,8 @@ def _watch_progress(transition: RunTransition, planned: PlannedStep, context: Ru
             transition, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume"
         )
     else:
-        transition.set(planned.id, due_at=record.deadline_at if seen else settled)
+        due_at = record.deadline_at if seen or own else settled
+        recheck = transition.in_seconds(job_reports.RECHECK_S)
+        if own and (due_at is None or recheck < due_at):
+            due_at = recheck
+        transition.set(planned.id, due_at=due_at, reports=reports)

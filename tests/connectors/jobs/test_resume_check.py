@@ -10,6 +10,7 @@ from connectors.jobs.resume_check import judge
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
 from streams.job_kinds.batch_job import JOB as BATCH_JOB
+from streams.job_kinds.known import KNOWN
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged, node, pod
 
@@ -27,7 +28,8 @@ NODES = {
 
 
 def judged(*pods: Object, **job: object) -> Outcome:
-    return judge(merged(JOB, job), BATCH_JOB, pods, NODES)
+    found = merged(JOB, job)
+    return judge(found, BATCH_JOB, BATCH_JOB.pods(found), pods, NODES)
 
 
 def test_a_job_with_all_pods_ready_on_good_nodes_is_whole_and_says_where() -> None:
@@ -82,7 +84,28 @@ def test_a_job_that_cannot_become_whole_is_not_waited_for(job: Object, outcome: 
 
 def test_a_large_job_reports_its_size_and_only_some_placements() -> None:
     pods = [pod(f"p{n:04}", "gpu-01") for n in range(1000)]
-    outcome = judge(merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), BATCH_JOB, pods, NODES)
+    outcome = judged(*pods, spec={"parallelism": 1000, "completions": 1000})
     assert isinstance(outcome, Done)
     assert outcome.result["pods"] == 1000
     assert len(str(outcome.result)) < 2000
+
+
+WRAPPER = KNOWN["AppWrapper"]
+READY = {"phase": "Running", "conditions": [{"type": "PodsReady", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "second", "outcome"),
+    [
+        (READY, pod("b", "gpu-02"), Done),
+        (READY, pod("b", "gpu-02", phase="Succeeded"), Done),
+        (READY, pod("b", "gpu-02", phase="Succeeded", deletionTimestamp="2026-01-01T00:00:00Z"), Waiting),
+        (READY | {"phase": "Resuming"}, pod("b", "gpu-02"), Waiting),
+        ({"phase": "Running"}, pod("b", "gpu-02"), Waiting),
+    ],
+)
+def test_a_wrapper_is_back_when_it_says_so_and_what_it_wraps_runs_or_is_done(
+    status: Object, second: Object, outcome: type[Outcome]
+) -> None:
+    wrapper = merged(JOB, {"status": status})
+    assert isinstance(judge(wrapper, WRAPPER, 2, [pod("a", "gpu-01"), second], NODES), outcome)

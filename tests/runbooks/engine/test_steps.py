@@ -278,6 +278,33 @@ def test_a_job_without_progress_escalates_when_the_runbook_says_so() -> None:
     assert play.run.outcome == "escalated"
 
 
+def test_a_job_that_reports_its_progress_itself_is_waited_for_until_its_reports_move_on() -> None:
+    more = (
+        "  - {id: resume, action: resume_job, target: jobs, needs: [drain]}\n"
+        "  - {id: go, action: await_progress, target: jobs, needs: [resume], deadline_s: 600, on_failure: escalate}\n"
+    )
+    play = begun(book(more=more))
+
+    def reported(ago_s: float, percent: int) -> None:
+        told_at = at(-3600 + ago_s)  # by a clock that is an hour slow
+        fact = play.view.jobs[JOB.key]
+        play.view.put(replace(fact, progress_at=told_at, progress_percent=percent))
+
+    reported(0, 42)
+    play.play()
+    play.tick(120)
+    record = next(record for record in play.run.steps if record.reports)
+    assert record.state is StepState.RUNNING, "one that reports is not taken for one that never does"
+    reported(130, 40)
+    play.tick(15)
+    assert play.run.step(record.id).state is StepState.RUNNING, "it may have reported before its first step"
+    play.run = decode(Run, encode(play.run))
+    reported(145, 40)
+    play.tick(15)
+    assert play.run.step(record.id).state is StepState.DONE
+    assert "as it reports itself (40 %)" in play.run.step(record.id).reason
+
+
 # ── compensation ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

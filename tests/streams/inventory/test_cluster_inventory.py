@@ -23,6 +23,7 @@ from tests.streams.inventory.objects import (
     AT,
     Object,
     batch_job,
+    job,
     kubeflow_pod,
     node,
     owner,
@@ -141,6 +142,53 @@ def test_a_job_below_another_is_not_told_as_a_job_of_its_own() -> None:
     assert inventory.apply(added(child)) == []
     changes = inventory.apply(added(pod(owners=[owner("Job", "child")])))
     assert pod_of(changes).job == JobRef("JobSet", "team-a", "top", "uid-top")
+
+
+WRAPPER = "workload.codeflare.dev/v1beta2"
+TRAINER = "trainer.kubeflow.org/v1alpha1"
+
+
+def wrapped_training() -> tuple[Object, Object, Object, Object, Object]:
+    """An AppWrapper, its TrainJob, that one's JobSet, a Job of it, and a pod of that."""
+    template = {"apiVersion": TRAINER, "kind": "TrainJob", "metadata": {"name": "train"}, "spec": {}}
+    wrapper = job("wrap", kind="AppWrapper", api=WRAPPER, spec={"components": [{"template": template}]})
+    train = job("train", kind="TrainJob", api=TRAINER, spec={}, ownerReferences=[owner("AppWrapper", "wrap")])
+    nodes = {"parallelism": 2, "completions": 2, "template": {"spec": pod_spec(8)}}
+    replicated = [{"name": "node", "replicas": 1, "template": {"spec": nodes}}]
+    made = job(
+        "train",
+        kind="JobSet",
+        api="jobset.x-k8s.io/v1alpha2",
+        spec={"replicatedJobs": replicated},
+        ownerReferences=[owner("TrainJob", "train", api=TRAINER)],
+    )
+    part = batch_job("train-node-0", ownerReferences=[owner("JobSet", "train")])
+    labels = {
+        "workload.codeflare.dev/appwrapper": "wrap",
+        "jobset.sigs.k8s.io/jobset-name": "train",
+        "jobset.sigs.k8s.io/replicatedjob-name": "node",
+        "jobset.sigs.k8s.io/job-index": "0",
+        "batch.kubernetes.io/job-completion-index": "1",
+    }
+    return wrapper, train, made, part, pod("p", owners=[owner("Job", "train-node-0")], labels=labels)
+
+
+def test_the_top_most_of_many_owners_is_the_job_and_the_only_one() -> None:
+    *owners, last = wrapped_training()
+    inventory = settled()
+    told = [key for one in owners for key in keys(inventory.apply(added(one)))]
+    assert told == ["c1/job/AppWrapper/team-a/wrap"]
+    shown = pod_of(inventory.apply(added(last)))
+    assert shown.job == JobRef("AppWrapper", "team-a", "wrap", "uid-wrap")
+    assert (shown.rank, shown.ranks) == (8, 8), "by the JobSet, which says what the pods are"
+
+
+def test_without_the_job_set_ranks_below_a_train_job_are_not_guessed() -> None:
+    wrapper, train, _, part, last = wrapped_training()
+    inventory = settled(wrapper, train, part)
+    shown = pod_of(inventory.apply(added(last)))
+    assert shown.job == JobRef("AppWrapper", "team-a", "wrap")
+    assert shown.rank is None
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew under its name"])

@@ -95,6 +95,7 @@ JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
         (pod(owners=[owner("Job", "child")]), "JobSet/team-a/top"),
         (pod(owners=[owner("Job", "gone")]), "Job/team-a/gone"),
         (pod(owners=[owner("Job", "gone")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
+        (pod(owners=[owner("ElasticJob", "dlrover", controller=False)]), "ElasticJob/team-a/dlrover"),
         (pod(owners=[owner("Job", "child")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
         (pod(owners=[owner("Job", "nightly-1")]), "Job/team-a/nightly-1"),
         (pod(owners=[owner("Job", "circle")]), "Job/team-a/circle"),

@@ -31,11 +31,16 @@ def job(
     }
 
 
+AW = "workload.codeflare.dev.appwrapper"
+GRACES = {f"{AW}/failureGracePeriodDuration": "1m30s", f"{AW}/retryPausePeriodDuration": "10s"}
 FORGIVING = {
     "backoffLimit": 2,
     "podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]},
 }
 ELASTIC = {"elasticPolicy": {"minReplicas": 2, "maxReplicas": 4, "maxRestarts": 3}}
+RESTARTED: dict[str, Any] = {"failurePolicy": {"maxRestarts": 3}}
+MAY_FAIL = {"failurePolicy": {"maxRestarts": 3, "rules": [{"action": "FailJobSet"}]}}
+IN_PLACE = {"failurePolicy": {"maxRestarts": 3, "restartStrategy": "InPlaceRestart"}}
 RIGID = {"elasticPolicy": {"minReplicas": 4, "maxReplicas": 4}}
 
 
@@ -51,7 +56,17 @@ RIGID = {"elasticPolicy": {"minReplicas": 4, "maxReplicas": 4}}
         (job("PyTorchJob", RIGID), None),
         (job("JobSet", {"failurePolicy": {"maxRestarts": 3}}, {"restarts": 2}), 180.0),
         (job("JobSet", {"failurePolicy": {"maxRestarts": 3}}, {"restarts": 3}), None),
+        (job("JobSet", RESTARTED, {"restarts": 9, "restartsCountTowardsMax": 2}), 180.0),
+        (job("JobSet", MAY_FAIL), None),
+        (job("JobSet", IN_PLACE), None),
+        (job("JobSet", IN_PLACE, marks={healing.NOT_IN_PLACE: "true"}), 180.0),
         (job("HyperPodPyTorchJob"), 1800.0),
+        (job("ElasticJob"), 600.0),
+        (job("AppWrapper"), 360.0),
+        (job("AppWrapper", status={"retries": 3}), None),
+        (job("AppWrapper", marks=GRACES), 210.0 + 90 + 10),
+        (job("AppWrapper", marks={f"{AW}/retryPausePeriodDuration": "soon"}), 360.0),
+        (job("AppWrapper", marks={f"{AW}/retryLimit": "0"}), None),
         (job("PyTorchJob", marks={HEALS_WITHIN: "600"}), 600.0),
         (job("HyperPodPyTorchJob", marks={HEALS_WITHIN: "0"}), None),
         (job("PyTorchJob", marks={HEALS_WITHIN: "soon"}), None),

@@ -11,13 +11,10 @@ The StatefulSets and the garbage collector are the real ones.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from copy import deepcopy
 
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.errors import AlreadyExists, Conflict, NotFound
+from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.objects import controller
 from streams.job_kinds.leader_worker_set import (
     AFTER_START,
@@ -29,47 +26,22 @@ from streams.job_kinds.leader_worker_set import (
     recreates_groups,
     restart_policy,
 )
-from streams.model.errors import Temporary, Unreachable
-
-PAUSE_S = 0.2
+from tests.testbed.simulators.reconciler import Reconciler, reference_to
 
 
-class LeaderWorkerSets:
+class LeaderWorkerSets(Reconciler):
     """Reconciles all sets of one namespace, again and again; what it has seen of pods is all that it remembers."""
 
+    api_version = LEADER_WORKER_SET.api_versions[0]
+    plural = LEADER_WORKER_SET.plural
+
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._cluster = cluster
-        self._namespace = namespace
+        super().__init__(cluster, namespace)
         self._workers: dict[str, set[str]] = {}
         """The uids of the workers that each leader (by its uid) has had."""
 
-    @classmethod
-    @asynccontextmanager
-    async def running(cls, cluster: Cluster, namespace: str) -> AsyncIterator[LeaderWorkerSets]:
-        """Reconcile for a `async with` block."""
-        controller = cls(cluster, namespace)
-        task = asyncio.create_task(controller._run(), name=f"lws {namespace}")
-        try:
-            yield controller
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                for owner in await self._cluster.list_all(self._path("leaderworkersets")):
-                    await self.reconcile(owner)
-            except (Conflict, NotFound, Temporary, Unreachable):
-                pass  # somebody was quicker: the next round sees what came of it
-            await asyncio.sleep(PAUSE_S)
-
     async def reconcile(self, owner: Object) -> None:
         """One step towards what the set says."""
-        if owner["metadata"].get("deletionTimestamp"):
-            return
         template = owner["spec"]["leaderWorkerTemplate"]
         leader = template.get("leaderTemplate") or template["workerTemplate"]
         await self._stateful_set(
@@ -117,15 +89,15 @@ class LeaderWorkerSets:
             ):
                 self._workers[about["uid"]] = staying  # such a loss does not count, then or later
                 continue
-            path = path_of("v1", "pods", namespace=self._namespace, name=about["name"])
-            await self._cluster.delete(path, uid=about["uid"], propagation="Foreground")
+            path = path_of("v1", "pods", namespace=self.namespace, name=about["name"])
+            await self.cluster.delete(path, uid=about["uid"], propagation="Foreground")
 
     async def _sets(self) -> list[Object]:
-        return await self._cluster.list_all(path_of("apps/v1", "statefulsets", namespace=self._namespace))
+        return await self.cluster.list_all(path_of("apps/v1", "statefulsets", namespace=self.namespace))
 
     async def _pods(self, owner: Object) -> list[Object]:
         query = {"labelSelector": f"{NAME}={owner['metadata']['name']}"}
-        return await self._cluster.list_all(path_of("v1", "pods", namespace=self._namespace), query=query)
+        return await self.cluster.list_all(path_of("v1", "pods", namespace=self.namespace), query=query)
 
     async def _label(self, pod: Object) -> None:
         """What the real one's webhook writes when a pod is made: the indices in its name."""
@@ -134,10 +106,10 @@ class LeaderWorkerSets:
         ordinal = str(about["name"]).rpartition("-")[2]
         missing = {GROUP: ordinal} if labels.get(WORKER) == "0" else {WORKER: ordinal}
         if not missing.keys() <= labels.keys():
-            path = path_of("v1", "pods", namespace=self._namespace, name=about["name"])
+            path = path_of("v1", "pods", namespace=self.namespace, name=about["name"])
             # Another pod may have the name by now: with the version that is a conflict, by the uid alone an invalid request.
             read = {"uid": about["uid"], "resourceVersion": about["resourceVersion"]}
-            await self._cluster.patch(path, {"metadata": {**read, "labels": missing}})
+            await self.cluster.patch(path, {"metadata": {**read, "labels": missing}})
             about["labels"] = labels | missing
 
     async def _stateful_set(
@@ -153,15 +125,7 @@ class LeaderWorkerSets:
     ) -> None:
         """Create a StatefulSet of `replicas` pods that `above` controls, unless it is there."""
         marks = {NAME: str(owner["metadata"]["name"]), **labels}
-        kind = above.get("kind") or "Pod"
-        reference = {
-            "apiVersion": above.get("apiVersion") or "v1",
-            "kind": kind,
-            "name": above["metadata"]["name"],
-            "uid": above["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        reference = reference_to({"apiVersion": "v1", "kind": "Pod", **above})
         pod = deepcopy(template)
         pod.setdefault("metadata", {})["labels"] = {**(pod["metadata"].get("labels") or {}), **marks}
         made = {
@@ -175,18 +139,14 @@ class LeaderWorkerSets:
                 "template": pod,
             },
         }
-        path = path_of("apps/v1", "statefulsets", namespace=self._namespace)
+        path = path_of("apps/v1", "statefulsets", namespace=self.namespace)
         try:
-            await self._cluster.get(f"{path}/{name}")
+            await self.cluster.get(f"{path}/{name}")
         except NotFound:
             try:
-                await self._cluster.create(path, made)
+                await self.cluster.create(path, made)
             except AlreadyExists:
                 return
-
-    def _path(self, plural: str, name: str | None = None) -> str:
-        version = LEADER_WORKER_SET.api_versions[0]
-        return path_of(version, plural, namespace=self._namespace, name=name)
 
 
 def leader_worker_set(
