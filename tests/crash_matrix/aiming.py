@@ -30,6 +30,13 @@ def _patch(collection: str, mark: str, *, put: bool) -> Aim:
     return it_is
 
 
+def _delete(collection: str) -> Aim:
+    def it_is(method: str, path: str, body: Mapping[str, Any]) -> bool:
+        return method == "DELETE" and f"/{collection}/" in path
+
+    return it_is
+
+
 def _post(end: str) -> Aim:
     def it_is(method: str, path: str, body: Mapping[str, Any]) -> bool:
         return method == "POST" and path.partition("?")[0].endswith(end)
@@ -64,6 +71,13 @@ AIMS: Mapping[str, Aim] = {
     "reboot_node": _work("reboot_node"),
     "release_spare": _patch("nodes", RELEASED_BY, put=True),
     "return_spare": _patch("nodes", TAKES_PLACE_BY, put=True),
+    "apply_template": _post("/maintenancerequests"),
+    "undo_apply_template": _delete("maintenancerequests"),
+    "replace_node": _delete("nodeclaims"),
+    "diagnose_nodes": _work("diagnose_nodes"),
+    "validate_node@session": _work("validate_node"),
+    "suspend_job@evict": _post("/eviction"),
+    "undo_suspend_job@evict": _patch("leaderworkersets", SUSPENDED, put=False),
 }
 """How the request of a step is known."""
 

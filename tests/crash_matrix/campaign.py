@@ -75,7 +75,7 @@ def table(results: Iterable[Result]) -> list[tuple[str, int, int, int, int]]:
     """Per step: cases, deaths, requests that arrived, cases with problems."""
     cases, deaths, touches, bad = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for result in results:
-        step = result.case.step
+        step = result.case.what
         cases[step] += 1
         deaths[step] += len(result.case.deaths)
         touches[step] += result.touches

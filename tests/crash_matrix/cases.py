@@ -47,8 +47,24 @@ CALLS = {
     "reboot_node": "boot",
     "release_spare": "spare",
     "return_spare": "spare",
+    "apply_template": "announce",
+    "undo_apply_template": "announce",
+    "replace_node": "replace",
+    "diagnose_nodes": "pairs",
 }
 """Steps with a call, and the book each is killed in."""
+
+BESIDES = (("validate_node", "session"), ("suspend_job", "evict"), ("undo_suspend_job", "evict"))
+"""The same steps by other means: a session of diagnostics, and a job that is moved by eviction."""
+PLAYED = (*CALLS.items(), *BESIDES)
+
+IN_PARTS = (
+    ("drain_node", "node"),
+    ("suspend_job", "evict"),
+    ("validate_node", "session"),
+    ("diagnose_nodes", "pairs"),
+)
+"""Steps that send several requests: dying at the second one leaves half of the work done."""
 
 WRITTEN = {
     "begin": "node",
@@ -63,8 +79,16 @@ WRITTEN = {
 """What is written down without a call, likewise."""
 
 READ_ONLY = ("verify_job",)
-WORK = ("reset_gpu", "validate_node", "reboot_node")
-"""Steps that are called again and again until their Job is over."""
+AGAIN = (
+    ("reset_gpu", "mend"),
+    ("validate_node", "mend"),
+    ("validate_node", "session"),
+    ("reboot_node", "boot"),
+    ("apply_template", "announce"),
+    ("replace_node", "replace"),
+    ("diagnose_nodes", "pairs"),
+)
+"""Steps that are called again and again until what they have begun is over."""
 _LOOKED_UP_AFTER = ("after_call", "before_commit", "in_commit")
 
 
@@ -79,9 +103,15 @@ class Case:
     deaths: tuple[tuple[str, ...], ...]
 
     @property
+    def what(self) -> str:
+        """The step, and by which of its means where it has several."""
+        besides = (self.step.removeprefix("lookup_"), self.book) in BESIDES
+        return f"{self.step}@{self.book}" if besides else self.step
+
+    @property
     def name(self) -> str:
         """What is done, what goes wrong, where it dies and how often."""
-        return f"{self.step}-{self.fault}-{self.point}-{len(self.deaths)}".replace("#", "-")
+        return f"{self.what}-{self.fault}-{self.point}-{len(self.deaths)}".replace("#", "-")
 
     @property
     def scenario(self) -> tuple[str, str, str]:
@@ -106,25 +136,26 @@ def sample(cases: Sequence[Case], count: int) -> list[Case]:
 
 
 def _calls() -> Iterator[Case]:
-    for step, book in CALLS.items():
+    for step, book in PLAYED:
         for point in CALL_POINTS:
             if point != "before_request" or step not in READ_ONLY:
                 yield from _once_and_twice(step, book, "none", point)
-    yield from _once_and_twice("drain_node", "node", "none", "before_request#2")
-    for step in WORK:
-        yield from _once_and_twice(step, CALLS[step], "none", "after_call#2")
+    for step, book in IN_PARTS:
+        yield from _once_and_twice(step, book, "none", "before_request#2")
+    for step, book in AGAIN:
+        yield from _once_and_twice(step, book, "none", "after_call#2")
 
 
 def _lookups() -> Iterator[Case]:
     """Died at the call, and the successor dies while it finds out what became of it."""
-    for step, book in CALLS.items():
+    for step, book in PLAYED:
         for point in LOOK_POINTS:
             deaths = ((f"{step}:after_intent",), (f"{_lookup(step)}:{point}",))
             yield Case(_lookup(step), book, "none", point, deaths)
 
 
 def _faults() -> Iterator[Case]:
-    for step, book in CALLS.items():
+    for step, book in PLAYED:
         if step in READ_ONLY:
             continue
         for fault in FAULTS:

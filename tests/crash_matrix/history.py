@@ -19,7 +19,7 @@ from connectors.kubernetes.annotations import EFFECT, NODE_WORK, WORK_NODE, anno
 from connectors.kubernetes.spares import RELEASED_BY, TAKES_PLACE_BY
 from streams.model.conversation import TimelineEntry
 from streams.model.run import EffectRecord, PlannedStep, Run, StepRecord
-from tests.crash_matrix.witness import WORK, Work
+from tests.crash_matrix.witness import WORK, Work, place_of
 from tests.testbed.audit import Write
 
 _LABEL = re.compile(r"faultline-([0-9a-f]{32})")
@@ -61,7 +61,7 @@ class Start:
 VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "cordon": (("cordon_node", "effect"),),
     "release": (("uncordon_node", "effect"), ("cordon_node", "undo")),
-    "evict": (("drain_node", "effect"),),
+    "evict": (("drain_node", "effect"), ("suspend_job", "effect")),
     "suspend": (("suspend_job", "effect"),),
     "resume": (("resume_job", "effect"),),
     "take back": (("suspend_job", "undo"),),
@@ -74,8 +74,16 @@ VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "give": (("release_spare", "effect"),),
     "fill": (("return_spare", "effect"),),
     "let go": (("return_spare", "effect"), ("release_spare", "undo")),
+    "ask": (("apply_template", "effect"),),
+    "take off": (("apply_template", "undo"),),
+    "replace": (("replace_node", "effect"),),
+    "measure": (("diagnose_nodes", "effect"),),
 }
 """What a request does, and what the journal may have meant by it: an action, and whether to do or to undo it."""
+
+
+MEASURED: Mapping[str, str] = {"diagnose_nodes": "measure"}
+"""Work on nodes that need not be closed for it."""
 
 
 def meant(planned: PlannedStep, name: str) -> tuple[str, str]:
@@ -145,7 +153,10 @@ def _of_node(marks: Mapping[str, str | None]) -> tuple[str, str]:
 def job_touches(writes: Sequence[Write], jobs: Mapping[tuple[str, str], str]) -> Iterator[Touch]:
     """Requests about jobs; `jobs` maps namespace and name to what they are called."""
     for write in writes:
-        if write.resource not in ("jobs", "pytorchjobs") or (write.namespace, write.name) not in jobs:
+        if (
+            write.resource not in ("jobs", "pytorchjobs", "leaderworkersets")
+            or (write.namespace, write.name) not in jobs
+        ):
             continue
         marks = ((write.body or {}).get("metadata") or {}).get("annotations") or {}
         name, done = jobs[write.namespace, write.name], write.code == 200
@@ -163,9 +174,25 @@ def work_touches(writes: Sequence[Write], nodes: Mapping[str, str]) -> Iterator[
         action = labels_of(write.body or {}).get(NODE_WORK)
         if write.resource != "jobs" or write.verb != "create" or action is None:
             continue
-        marks = annotations_of(write.body or {})
-        if (node := marks.get(WORK_NODE, "")) in nodes:
-            yield Touch(write.at, WORK[action], nodes[node], marks[EFFECT], write.code == 201)
+        place = place_of(write.body or {}, nodes)
+        if place is not None:
+            key = annotations_of(write.body or {})[EFFECT]
+            yield Touch(write.at, {**WORK, **MEASURED}[action], place, key, write.code == 201)
+
+
+def object_touches(writes: Sequence[Write], nodes: Mapping[str, str], claim: str) -> Iterator[Touch]:
+    """Requests for what other controllers are to do; `claim` is the machine of the bad node."""
+    about: dict[str, str] = {}
+    for write in writes:
+        if write.resource == "maintenancerequests" and write.verb == "create":
+            body = write.body or {}
+            if (node := annotations_of(body).get(WORK_NODE, "")) in nodes:
+                about[body["metadata"]["name"]] = nodes[node]
+                yield Touch(write.at, "ask", nodes[node], annotations_of(body)[EFFECT], write.code == 201)
+        elif write.resource == "maintenancerequests" and write.name in about:
+            yield Touch(write.at, "take off", about[write.name], "", write.code == 200)
+        elif write.resource == "nodeclaims" and write.name == claim:
+            yield Touch(write.at, "replace", "bad", "", write.code == 200)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,10 @@ def no_way_back(history: History) -> Iterator[str]:
 
 
 def nothing_foreign_undone(history: History) -> Iterator[str]:
-    """A node is released, a job resumed, a ticket closed only after this incident closed, suspended, opened it."""
-    made_by = {"release": "cordon", "resume": "suspend", "take back": "suspend", "close": "open"}
+    """A node is released, a job resumed, a ticket closed, an object deleted only after this incident made it so."""
+    made_by = {
+        "release": "cordon", "resume": "suspend", "take back": "suspend", "close": "open", "take off": "ask",
+    }  # fmt: skip
     made: set[tuple[str, str]] = set()
     for touch in _in_time(history):
         if touch.verb in made_by and (made_by[touch.verb], touch.thing) not in made:
@@ -148,12 +150,16 @@ def order_held(history: History) -> Iterator[str]:
         for need in run.planned(owners[0][0].id).needs:
             if need not in done_at or touch.at < done_at[need]:
                 yield f"{_told(touch)} came before {need} was done"
-    undone = [(t.at, t.verb) for t in _in_time(history) if t.applied and t.verb in ("release", "take back")]
-    if [verb for _, verb in undone] == ["release", "take back"]:
-        yield "the node was opened before the job that was stopped for it was given back"
+    undone = [
+        t.verb for t in _in_time(history) if t.applied and t.verb in ("release", "take back", "take off")
+    ]
+    if "release" in undone[:-1]:
+        yield f"the node was opened before what was done for it was undone: {undone[-1]}"
     closed = {t.verb: t.at for t in reversed(_in_time(history)) if t.applied}
     works = [("cordon", work) for work in WORK.values()]
-    for first, then in (("cordon", "suspend"), ("cordon", "evict"), ("suspend", "resume"), *works):
+    asked = [("cordon", verb) for verb in ("ask", "replace", "measure")]
+    pairs = (("cordon", "suspend"), ("cordon", "evict"), ("suspend", "resume"), *works, *asked)
+    for first, then in pairs:
         if then in closed and (first not in closed or closed[then] < closed[first]):
             yield f"{then} came before {first}"
 

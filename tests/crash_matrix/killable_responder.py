@@ -26,11 +26,16 @@ from aiokafka import AIOKafkaProducer
 from kubernetes.aio import client as kube
 
 from connectors.base import Connector, Effect, LeaseHeld, Outcome
+from connectors.diagnostics.reading import Limits
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.node_work import ACTIONS, NodeWork, read_templates
+from connectors.kubernetes.node_work_objects import TemplatedObjects
+from connectors.kubernetes.node_work_pairs import PairDiagnosis
 from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.spares import Spares
+from connectors.kubernetes.work_diagnostics import Diagnostic
+from connectors.kubernetes.work_object_templates import read_object_templates
 from connectors.kubernetes.work_templates import Template
 from connectors.tickets.jira import Jira
 from faultline.runtime.logging_setup import configure
@@ -40,10 +45,16 @@ from streams.config.connector_settings import NodeWorkSettings
 from streams.config.settings import BlastRadius, Breaker, KafkaSettings, Protection, ResponderSettings
 from streams.config.ticket_settings import JiraSettings
 from streams.model.run import Mode
+from tests.crash_matrix.witness import PART
 
 LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
-TEMPLATES = Path(__file__).parents[2] / "k8s" / "node-work" / "templates"
+K8S = Path(__file__).parents[2] / "k8s"
+TEMPLATES = K8S / "node-work" / "templates"
+OBJECTS = read_object_templates(K8S / "features" / "templates" / "objects")
+REPLACES = "karpenter-nodeclaim-delete"
+SESSION = "session"
+"""The step whose validation is a session of diagnostics; any other is the single Job of the template."""
 NO_LIMITS = {
     "blast_radius": BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
     "breaker": Breaker(failures=0, mass_min_nodes=0),
@@ -148,6 +159,30 @@ class _Watched:
         await self._connector.close()
 
 
+class _Validations:
+    """Work on nodes whose validation is a session in the step of that name, and one Job in any other."""
+
+    def __init__(self, work: NodeWork, session: NodeWork) -> None:
+        self._work = work
+        self._session = session
+        self.actions = work.actions
+
+    def _of(self, effect: Effect) -> NodeWork:
+        return self._session if effect.step == SESSION else self._work
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        return await self._of(effect).apply(effect, lease)
+
+    async def lookup(self, effect: Effect) -> Outcome:
+        return await self._of(effect).lookup(effect)
+
+    async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        return await self._of(effect).undo(effect, lease)
+
+    async def close(self) -> None:
+        await self._work.close()
+
+
 @dataclass(frozen=True, slots=True)
 class _Gate:
     lease: LeaseHeld
@@ -184,8 +219,18 @@ async def live(life: Life) -> None:
         {"mode": Mode.AUTO, "lease_s": LEASE_S, **NO_LIMITS, **life.more}
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
-    work = NodeWork(cluster, NodeWorkSettings(), _templates())
-    of_cluster = (NodeConnector(cluster), work, TrainingJobs(cluster), Spares(cluster))
+    settings = NodeWorkSettings(replace_node=REPLACES)
+    of_cluster = (
+        NodeConnector(cluster),
+        _Validations(
+            NodeWork(cluster, settings, _templates()),
+            NodeWork(cluster, settings, {}, diagnostics=[_diagnostic("loopback"), _diagnostic("all-reduce")]),
+        ),
+        TrainingJobs(cluster),
+        Spares(cluster),
+        TemplatedObjects(cluster, settings, OBJECTS),
+        PairDiagnosis(cluster, settings, _diagnostic("pair")),
+    )
     connectors = [_Watched(one, fate) for one in (*of_cluster, Jira(jira))]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
@@ -199,6 +244,18 @@ def _templates() -> dict[str, Template]:
         pod = template.job["spec"]["template"]
         pod["metadata"] = {"annotations": {"testbed.faultline.dev/outcome": "complete"}}
     return templates
+
+
+def _diagnostic(name: str) -> Diagnostic:
+    """One whose pods end at once and say that all is well."""
+    told = {"outcome": "complete", "message": "# Avg bus bandwidth : 430"}
+    pod = {
+        "metadata": {"annotations": {f"testbed.faultline.dev/{what}": text for what, text in told.items()}},
+        "spec": {"containers": [{"name": "measure", "image": "measure:1"}]},
+    }
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"annotations": {PART: name}}}
+    template = Template("validate_node", {**job, "spec": {"template": pod}})
+    return Diagnostic(name, template, "nccl-tests", Limits(at_least={"busbw_avg_gb_s": 400}))
 
 
 async def _way_in(life: Life) -> tuple[Callable[[], Awaitable[Any]], Any]:

@@ -49,17 +49,19 @@ from tests.crash_matrix.history import (
     Version,
     job_touches,
     node_touches,
+    object_touches,
     starts_in,
     ticket_touches,
     work_touches,
 )
-from tests.crash_matrix.killable_responder import Life
+from tests.crash_matrix.killable_responder import OBJECTS, REPLACES, Life
 from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.topic_recorder import Tape
-from tests.crash_matrix.worlds import World, planned
-from tests.deploy.manifests import NODE_WORK, objects
+from tests.crash_matrix.worlds import MAINTENANCE, World, planned
+from tests.deploy.manifests import FEATURES, NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
+from tests.testbed.definitions import LEADER_WORKER_SETS, serve
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import patience
 
@@ -98,7 +100,7 @@ class House:
         cls, kafka: Kafka, control_plane: ControlPlane, folder: Path, count: int
     ) -> AsyncIterator[Self]:
         """A house with `count` stages; all that was started ends with the block."""
-        grant(control_plane)
+        await prepare(control_plane)
         server, authority, token = access(control_plane.kubeconfig(RESPONDER))
         tls = ssl.create_default_context(cafile=authority)
         settings = KafkaSettings(bootstrap=kafka.bootstrap, replication_factor=1, cluster_partitions=1)
@@ -199,7 +201,7 @@ class _Play:
         part.write_text(json.dumps(self.case.deaths))
         part.replace(self._plan())
         for proxy in (stage.kubernetes, stage.tickets):
-            proxy.aim(self.case.step, self.case.fault)
+            proxy.aim(self.case.what, self.case.fault)
         for fact in self.world.facts:
             await self._tell(INVENTORY, fact.key, FactRecord(fact))
         await self._tell(INCIDENTS, self.incident.id, self.incident)
@@ -259,7 +261,7 @@ class _Play:
                     digest=run.plan.digest,
                 )  # fmt: skip
                 await self._tell(COMMANDS, run.incident, command)
-            case "back" | "other" if asked and self._first("clear"):
+            case "back" | "other" | "announce" | "evict" if asked and self._first("clear"):
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
             case "stay" if self._waits_for_pods(run) and self._first("pods"):
                 await self.world.end_pods()
@@ -363,6 +365,7 @@ class _Play:
             *node_touches(writes, self.world.roles),
             *job_touches(writes, jobs),
             *work_touches(writes, self.world.roles),
+            *object_touches(writes, self.world.roles, self.world.claim),
             *ticket_touches(requests, self.incident.id, issues),
         ]
 
@@ -390,6 +393,17 @@ def grant(control_plane: ControlPlane) -> None:
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(rights))
     work = [f"--filename={NODE_WORK / name}" for name in ("namespace.yaml", "rbac.yaml")]
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", *work)
+
+
+async def prepare(control_plane: ControlPlane) -> None:
+    """Have the server take the objects that the books are about."""
+    grant(control_plane)
+    for feature in ("jobs-lws", "templates"):
+        control_plane.kubectl("apply", "--server-side", "-f", str(FEATURES / feature / "rbac.yaml"))
+    control_plane.define(LEADER_WORKER_SETS)
+    async with await Cluster.connect(KubernetesSettings(kubeconfig=control_plane.kubeconfig())) as admin:
+        for name in (MAINTENANCE, REPLACES):
+            await serve(admin, OBJECTS[name])
 
 
 def access(kubeconfig: Path) -> tuple[str, Path, str]:

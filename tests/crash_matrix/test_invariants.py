@@ -23,13 +23,13 @@ from tests.crash_matrix.history import History, Start, Touch, Version
 from tests.crash_matrix.invariants import RULES, violations
 from tests.crash_matrix.stages import BOOKS
 from tests.crash_matrix.witness import WORK, Work
-from tests.runbooks.scenes import NOW, cluster, incident
+from tests.runbooks.scenes import JOB, NOW, cluster, incident
 
 ACTIONS = frozenset(
     {
         "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
         "open_ticket", "comment_ticket", "close_ticket", "reset_gpu", "validate_node", "reboot_node",
-        "release_spare", "return_spare",
+        "release_spare", "return_spare", "apply_template", "replace_node", "diagnose_nodes",
     }
 )  # fmt: skip
 POLICY = ResponderSettings(
@@ -49,9 +49,13 @@ TOUCHED = {
     ("compensate", "uncordon_node"): [("release", "bad")],
     ("apply", "release_spare"): [("give", "other")],
     ("apply", "return_spare"): [("fill", "bad"), ("let go", "other")],
+    ("apply", "apply_template"): [("ask", "bad")],
+    ("undo", "apply_template"): [("take off", "bad")],
+    ("apply", "replace_node"): [("replace", "bad")],
+    ("apply", "diagnose_nodes"): [("measure", "bad+other"), ("measure", "bad+other 2")],
     **{("apply", action): [(verb, "bad")] for action, verb in WORK.items()},
 }
-KEYLESS = ("release", "take back", "evict", "close", "let go")
+KEYLESS = ("release", "take back", "evict", "close", "let go", "take off", "replace")
 
 
 def played(book: str) -> History:
@@ -59,7 +63,7 @@ def played(book: str) -> History:
     board = PartitionState(load((BOOKS,), shipped=False), POLICY, ACTIONS)
     facts = cluster()
     facts.put(replace(facts.nodes["node-10"], taints=(f"{SPARE}:NoSchedule",)))
-    for pod in pods_everywhere(facts):
+    for pod in (*pods_everywhere(facts), *facts.pods_of(JOB.key)):
         board.take_fact(pod.key, pod)
     for fact in facts.nodes.values():
         board.take_fact(fact.key, fact)
@@ -91,7 +95,10 @@ def played(book: str) -> History:
             ]
             board.take_outcome(call, Absent() if "lookup" in call.kind else Done(), now)
         now += timedelta(seconds=1)
-        if book in ("back", "other") and versions[-1].run.state is RunState.AWAITING_APPROVAL:
+        if (
+            book in ("back", "other", "announce", "evict")
+            and versions[-1].run.state is RunState.AWAITING_APPROVAL
+        ):
             board.take_incident(cleared(about))
     works = [
         Work(t.at, t.verb, t.thing, t.key, True, False, True) for t in touches if t.verb in WORK.values()
@@ -124,7 +131,13 @@ def touched(call: Call, at: object) -> list[Touch]:
     ]
 
 
-@pytest.mark.parametrize("book", ["tickets", "node", "back", "other", "mend", "boot", "stay", "spare"])
+@pytest.mark.parametrize(
+    "book",
+    [
+        "tickets", "node", "back", "other", "mend", "boot", "stay", "spare", "announce", "replace", "pairs", "session",
+        "evict",
+    ],
+)  # fmt: skip
 def test_a_history_that_is_right_has_no_violations(book: str) -> None:
     history = played(book)
     assert {touch.verb for touch in history.touches} == {
@@ -136,6 +149,11 @@ def test_a_history_that_is_right_has_no_violations(book: str) -> None:
         "boot": {"cordon", "evict", "reboot", "release"},
         "stay": {"cordon", "reset", "release"},
         "spare": {"cordon", "suspend", "give", "resume", "release", "fill", "let go"},
+        "announce": {"cordon", "ask", "take off", "release"},
+        "replace": {"cordon", "replace"},
+        "pairs": {"cordon", "measure", "release"},
+        "session": {"cordon", "validate", "release"},
+        "evict": {"cordon", "suspend", "take back", "release"},
     }[book]
     assert violations(history, history) == []
 
@@ -161,6 +179,11 @@ def again(history: History, of: str, **changes: object) -> History:
     (first, *_) = [t for t in history.touches if t.verb == of]
     more = replace(first, at=first.at + timedelta(milliseconds=5), **changes)  # type: ignore[arg-type]
     return replace(history, touches=(*history.touches, more))
+
+
+def evicted(history: History) -> History:
+    """The same with a pod of the stopped job evicted, right after the choice was written down."""
+    return again(history, "suspend", verb="evict", thing="pod 0", key="")
 
 
 def worked(history: History, verb: str, **changes: object) -> History:
@@ -300,6 +323,19 @@ DOCTORED: list[tuple[str, str, str, Doctor]] = [
     ("work_on_a_held_node", "rebooted under a pod", "boot", lambda h: worked(h, "reboot", pods=("pod 1",))),
     ("work_on_a_held_node", "two Jobs for one request", "boot", twice_there),
     ("work_on_a_held_node", "no Job for a request", "mend", lambda h: replace(h, works=())),
+    ("one_effect_each", "another controller asked twice", "announce", lambda h: again(h, "ask", key="0" * 32)),
+    ("one_effect_each", "a machine deleted twice", "replace", lambda h: again(h, "replace")),
+    ("one_effect_each", "a pair measured twice", "pairs", lambda h: again(h, "measure")),
+    ("one_effect_each", "a pod evicted twice", "evict", lambda h: evicted(evicted(h))),
+    ("intent_before_call", "an eviction before the commit", "evict", lambda h: moved(evicted(h), "evict", -0.5)),
+    ("intent_before_call", "asked before the commit", "announce", lambda h: moved(h, "ask", -0.5)),
+    ("call_within_lease", "deleted after the lease", "replace", lambda h: started(h, "replace_node", 3.5)),
+    ("written_down_in_the_end", "a deletion that never was", "replace", lambda h: without(h, "replace")),
+    ("written_down_in_the_end", "an object never taken off", "announce", lambda h: without(h, "take off")),
+    ("nothing_foreign_undone", "an object of another", "announce", lambda h: without(h, "ask")),
+    ("order_held", "opened before the object is gone", "announce", lambda h: moved(h, "take off", 9)),
+    ("order_held", "asked for a node in service", "announce", lambda h: without(h, "cordon")),
+    ("order_held", "replaced in service", "replace", lambda h: without(h, "cordon")),
     ("said_once", "the end told twice", "node", lambda h: said(h, "run.finished", 2)),
     ("said_once", "a step told twice", "tickets", lambda h: said(h, "step.done", 2)),
     ("said_once", "a step never told", "node", lambda h: said(h, "step.done", 0)),

@@ -26,10 +26,21 @@ from connectors.kubernetes.client import Cluster, Object
 from streams.model.errors import Temporary
 from tests.testbed.waiting import eventually
 
-Kind = Literal["node", "pod", "job"]
+Kind = Literal["node", "pod", "job", "object"]
 
 WORK: Mapping[str, str] = {"reset_gpu": "reset", "validate_node": "validate", "reboot_node": "reboot"}
 """What a Job for an action does to its node."""
+
+PART = "test.faultline.dev/part"
+"""Annotation of the templates of a session: which of its diagnostics a Job is."""
+
+
+def place_of(job: Object, roles: Mapping[str, str]) -> str | None:
+    """What a Job is about, in the names of roles: a node, a diagnostic on it, or a pair of nodes. None for nodes of others."""
+    names = annotations_of(job).get(WORK_NODE, "").split(",")
+    if not roles.keys() >= set(names):
+        return None
+    return " ".join(filter(None, ("+".join(roles[name] for name in names), annotations_of(job).get(PART))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,8 @@ def works_in(sights: Iterable[Sight], incident: str, roles: Mapping[str, str]) -
         begun.add(sight.uid)
         job, marks = sight.thing, annotations_of(sight.thing)
         name, action = marks.get(WORK_NODE, ""), labels_of(job).get(NODE_WORK, "")
-        if name not in roles:
+        place = place_of(job, roles)
+        if place is None or action not in WORK:
             continue
         before = {earlier.uid: earlier for earlier in told[:number]}
         node = next(
@@ -90,7 +102,7 @@ def works_in(sights: Iterable[Sight], incident: str, roles: Mapping[str, str]) -
             roles[s.uid] for s in before.values() if s.kind == "pod" and s.uid in roles and _is_alive(s.thing)
         ]
         at = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
-        yield Work(at, WORK[action], roles[name], marks[EFFECT], held, let_go, over, tuple(sorted(using)))
+        yield Work(at, WORK[action], place, marks[EFFECT], held, let_go, over, tuple(sorted(using)))
 
 
 def boot_of(node: Object | None) -> str:

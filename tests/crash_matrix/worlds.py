@@ -16,25 +16,37 @@ from connectors.kubernetes.cordon_ownership import is_marked, ownership_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.spares import RELEASED_FOR, SPARE
 from connectors.kubernetes.work_results import state_of
+from streams.job_kinds.kind import Lever
+from streams.job_kinds.leader_worker_set import GROUP
 from streams.model.clock import rfc3339
 from streams.model.entity import Entity, JobRef
-from streams.model.facts import Fact, JobFact, NodeFact
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
 from streams.model.signal import Attribute, Severity
 from tests.connectors.kube_world import has_come_up
 from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in
 from tests.testbed import workloads
 from tests.testbed.control_plane import unique
+from tests.testbed.simulators.lws import LeaderWorkerSets, leader_worker_set
 from tests.testbed.waiting import eventually
 
 NODES = path_of("v1", "nodes")
+SETS = ("leaderworkerset.x-k8s.io/v1", "leaderworkersets")
 GPUS = 8
 PODS_TO_DRAIN = 2
 JOB = "train"
 OCCUPIED = ("node", "mend", "boot", "stay")
 """Books that find pods on the bad node."""
-WORKED_ON = ("mend", "boot", "stay", "work")
+WORKED_ON = ("mend", "boot", "stay", "work", "session", "pairs")
 """Books with Jobs that work on it."""
+ON_TWO = ("move", "back", "spare")
+"""Books whose job has a second node to go to."""
+ON_THREE = ("evict", "pairs")
+ASKED_FOR = ("announce", "replace")
+"""Books in which another controller is asked to do something."""
+MAINTENANCE = "nvsentinel-maintenance"
+HOLDS = "example.com/instance"
+"""The finalizer of a machine whose instance is still there."""
 PODS_END_AFTER = "1s"
 """How long a pod of those still uses its GPU when it is to end."""
 
@@ -57,29 +69,45 @@ class World:
     nodes: list[str] = field(default_factory=list)
     bad: str | None = None
     job: JobRef | None = None
+    told_of: JobRef | None = None
+    """A job that only the inventory tells of."""
     facts: list[Fact] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
     _witness: Witness | None = None
     _boots: list[asyncio.Task[None]] = field(default_factory=list)
     """The machine goes down and comes back, once for every pod that reboots it."""
     _rebooting: set[str] = field(default_factory=set)
+    _operators: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """Controllers that this world has of its own."""
+
+    @property
+    def claim(self) -> str:
+        """The machine of the bad node, where it has one."""
+        return f"claim-{self.name}"
 
     async def build(self) -> None:
         """Make the objects and wait until all of them run."""
         if self.book == "tickets":
             return
-        moves = self.book in ("move", "back", "spare")
-        for number in range(2 if moves else 1):
+        if self.book == "replace":
+            await self._add_claim()
+        for number in range(3 if self.book in ON_THREE else 2 if self.book in ON_TWO else 1):
             await self._add_node(f"{self.name}-{number}")
-        if moves:
+        if self.book in ON_TWO:
             await self._add_job()
+        elif self.book == "evict":
+            await self._add_set()
         else:
             self.bad = self.nodes[0]
         if self.book in OCCUPIED:
             for number in range(PODS_TO_DRAIN):
                 await self._add_pod(f"{self.name}-{number}", f"pod {number}")
         assert self.bad is not None
-        self.roles |= {node: "bad" if node == self.bad else "other" for node in self.nodes}
+        others = [node for node in self.nodes if node != self.bad]
+        self.roles |= {self.bad: "bad"}
+        self.roles |= {node: f"other {n}" if n > 1 else "other" for n, node in enumerate(others, start=1)}
+        if self.book == "pairs":
+            self._tell_of_job()
         if self.book == "spare":
             await self._reserve(next(node for node in self.nodes if node != self.bad))
 
@@ -87,7 +115,12 @@ class World:
     async def witnessed(self) -> AsyncIterator[None]:
         """See what Jobs do to the nodes, and boot a node that one of them reboots, until the block ends."""
         async with AsyncExitStack() as stack:
-            if self.book in WORKED_ON:
+            if self.book in ASKED_FOR:
+                places = [Place("object", await self._collection(), "")]
+                self._witness = await stack.enter_async_context(
+                    Witness.watching(self.admin, places, self._control)
+                )
+            elif self.book in WORKED_ON:
                 of_world, work = f"{workloads.POOL}={self.name}", self.work_namespace
                 places = [
                     Place("node", NODES, of_world),
@@ -128,7 +161,7 @@ class World:
             fault_at=now,
             opened_at=now,
             updated_at=now,
-            jobs=(self.job,) if self.job else (),
+            jobs=tuple(job for job in (self.job or self.told_of,) if job is not None),
             nodes=(self.bad,) if self.bad else (),
             facts=planned(now) if self.book == "work" else {},
         )
@@ -137,7 +170,11 @@ class World:
         """How everything stands now, in the names of roles."""
         found: dict[str, Any] = {}
         for name in self.nodes:
-            node = await self.admin.get(f"{NODES}/{name}")
+            try:
+                node = await self.admin.get(f"{NODES}/{name}")
+            except NotFound:
+                found[f"{self.roles[name]} node"] = "gone"
+                continue
             hold = ownership_of(node)
             found[f"{self.roles[name]} node"] = (
                 "closed" if node["spec"].get("unschedulable") else "open",
@@ -146,7 +183,14 @@ class World:
             )
             if self.book == "spare":
                 found[f"{self.roles[name]} node"] += _reserve_of(node)
-        if self.job is not None:
+        if self.book in ASKED_FOR:
+            found["objects"] = len(await self._objects())
+        if self.book == "evict":
+            assert self.job is not None
+            marks = suspend_annotations_of(await self.admin.get(self._job_path))
+            found["job"] = ("held" if marks.held else "not held", "marked" if marks.suspended else "unmarked")
+            found["pods"] = len(await eventually(self._groups, "all groups run"))
+        elif self.job is not None:
             job = await self.admin.get(self._job_path)
             marks = suspend_annotations_of(job)
             found["job"] = (
@@ -172,6 +216,11 @@ class World:
         """Take everything away again."""
         if self.job is not None:
             await self._gone(self._job_path)
+        for thing in await self._objects() if self.book in ASKED_FOR else ():
+            path = f"{await self._collection()}/{thing['metadata']['name']}"
+            await self.admin.patch(path, {"metadata": {"finalizers": None}})
+            await self._gone(path)
+        await self._operators.aclose()
         for job in await self._work() if self.book in WORKED_ON else ():
             await self._gone(self._work_path(job["metadata"]["name"]))
         await self.end_pods()
@@ -190,7 +239,12 @@ class World:
             return
 
     async def _add_node(self, name: str) -> None:
-        made = await self.admin.create(NODES, workloads.gpu_node(name, pool=self.name, gpus=GPUS))
+        node = workloads.gpu_node(name, pool=self.name, gpus=GPUS)
+        if self.book == "replace":
+            claim = await self.admin.get(f"{await self._collection()}/{self.claim}")
+            owner = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "name": self.claim}
+            node["metadata"]["ownerReferences"] = [owner | {"uid": claim["metadata"]["uid"]}]
+        made = await self.admin.create(NODES, node)
         self.nodes.append(name)
 
         async def ready() -> bool:
@@ -221,6 +275,96 @@ class World:
         self.job = JobRef("Job", self.namespace, made["metadata"]["name"], job["metadata"]["uid"])
         self.facts.append(JobFact(self.name, self.job, datetime.now(UTC)))
         self.bad = await eventually(self._placed, "the job's pod runs")
+
+    async def _add_set(self) -> None:
+        """A job without a suspend field, two groups of two on two of the nodes, with its controller."""
+        self.namespace = self.name
+        await self.admin.create(path_of("v1", "namespaces"), {"metadata": {"name": self.name}})
+        await self._operators.enter_async_context(LeaderWorkerSets.running(self.admin, self.name))
+        made = leader_worker_set(JOB, self.namespace, pool=self.name, gpus=GPUS // 2)
+        job = await self.admin.create(path_of(*SETS, namespace=self.namespace), made)
+        self.job = JobRef("LeaderWorkerSet", self.namespace, JOB, job["metadata"]["uid"])
+        self.facts.append(JobFact(self.name, self.job, datetime.now(UTC), lever=Lever.EVICT))
+        pods = await eventually(self._groups, "all groups run")
+        self.roles |= {pod["metadata"]["uid"]: f"pod {pod['metadata']['name']}" for pod in pods}
+        self.bad = str(pods[0]["spec"]["nodeName"])
+
+    async def _groups(self) -> list[Object] | None:
+        """The pods of the set, once all of them run, in the order of their names."""
+        pods = await self.admin.list_all(path_of("v1", "pods", namespace=self.namespace))
+        fine = [
+            pod
+            for pod in pods
+            if pod["status"].get("phase") == "Running"
+            and not pod["metadata"].get("deletionTimestamp")
+            and GROUP in labels_of(pod)
+        ]
+        return (
+            sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
+            if len(fine) == len(pods) == 4
+            else None
+        )
+
+    def _tell_of_job(self) -> None:
+        """A job whose pods were on all nodes and are gone, as the inventory tells of one that is suspended."""
+        now = datetime.now(UTC)
+        self.told_of = JobRef("PyTorchJob", self.namespace, f"{JOB}-{self.name}", "uid")
+        self.facts.append(JobFact(self.name, self.told_of, now, suspended=True))
+        self.facts += [
+            PodFact(
+                self.name, self.namespace, f"{JOB}-{n}", f"{self.name}-{n}", now, node=node, job=self.told_of
+            )
+            for n, node in enumerate(self.nodes)
+        ]
+
+    async def _add_claim(self) -> None:
+        about: Object = {"metadata": {"name": self.claim, "finalizers": [HOLDS]}}
+        about |= {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim"}
+        await self.admin.create(await self._collection(), about)
+
+    async def _collection(self) -> str:
+        """Where the objects are that the controller of this book works on."""
+        plural = {
+            "announce": "nvsentinel.dgxc.nvidia.com/v1/MaintenanceRequest",
+            "replace": "karpenter.sh/v1/NodeClaim",
+        }
+        return (await self.admin.resource(plural[self.book])).path()
+
+    async def _objects(self) -> list[Object]:
+        return [
+            thing for thing in await self.admin.list_all(await self._collection()) if self._is_ours(thing)
+        ]
+
+    def _is_ours(self, thing: Object) -> bool:
+        return thing["metadata"]["name"] == self.claim or annotations_of(thing).get(WORK_NODE) in self.nodes
+
+    def _control(self, sight: Sight) -> None:
+        """The controller of what was asked for does its work once it sees it."""
+        thing = sight.thing
+        if thing is None or not self._is_ours(thing):
+            return
+        leaves = bool(thing["metadata"].get("deletionTimestamp"))
+        if self.book == "announce" and not thing.get("status"):
+            self._boots.append(asyncio.create_task(self._announce(thing), name=f"announce {self.name}"))
+        elif self.book == "replace" and leaves and sight.uid not in self._rebooting:
+            self._rebooting.add(sight.uid)
+            self._boots.append(asyncio.create_task(self._replace(), name=f"replace {self.name}"))
+
+    async def _announce(self, thing: Object) -> None:
+        said = {"type": "HealthEventEmitted", "status": "True", "reason": "Emitted", "message": ""}
+        said["lastTransitionTime"] = rfc3339(datetime.now(UTC).replace(microsecond=0))
+        path = f"{await self._collection()}/{thing['metadata']['name']}/status"
+        try:
+            await self.admin.patch(path, {"status": {"conditions": [said]}})
+        except NotFound:
+            return  # taken off before the controller came to it
+
+    async def _replace(self) -> None:
+        """The machine goes, its node with it, and then its claim."""
+        for name in self.nodes:
+            await self._gone(f"{NODES}/{name}")
+        path = f"{await self._collection()}/{self.claim}"
+        await self.admin.patch(path, {"metadata": {"finalizers": None}})
 
     async def _placed(self) -> str | None:
         """The node of the job's pod, once it runs there."""
@@ -281,7 +425,7 @@ class World:
     async def _work(self) -> list[Object]:
         """The Jobs that are there for the nodes."""
         found = await self.admin.list_all(self._work_path(), query={"labelSelector": NODE_WORK})
-        return [job for job in found if annotations_of(job)[WORK_NODE] in self.nodes]
+        return [job for job in found if annotations_of(job)[WORK_NODE].split(",")[0] in self.nodes]
 
     async def _ended(self, job: Object) -> str:
         """How a Job has ended; one that reboots may do so after its node is back."""
@@ -299,7 +443,8 @@ class World:
     @property
     def _job_path(self) -> str:
         assert self.job is not None
-        return path_of("batch/v1", "jobs", namespace=self.namespace, name=self.job.name)
+        version, plural = SETS if self.book == "evict" else ("batch/v1", "jobs")
+        return path_of(version, plural, namespace=self.namespace, name=self.job.name)
 
 
 def _reserve_of(node: Object) -> tuple[str, ...]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-import tests.testbed
 from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Refused
 from connectors.jobs.evict_lever import EVICTED
 from connectors.jobs.suspension import SUSPENDED
@@ -23,19 +21,19 @@ from tests.connectors.responding import until_over
 from tests.contract.case import Case
 from tests.contract.suite import EffectContract
 from tests.testbed import workloads
+from tests.testbed.definitions import LEADER_WORKER_SETS
 from tests.testbed.simulators.lws import LeaderWorkerSets, leader_worker_set
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
-CRD = Path(tests.testbed.__file__).parent / "crds" / "leaderworkerset.yaml"
 LEASE = NoLease()
 KIND = "LeaderWorkerSet"
 
 
 @pytest.fixture
 async def lws_world(world: KubeWorld) -> AsyncIterator[KubeWorld]:
-    world.real.define(CRD)
+    world.real.define(LEADER_WORKER_SETS)
     async with LeaderWorkerSets.running(world.cluster, world.namespace):
         yield world
         await world.cluster.delete(jobs_at(KIND, world.namespace, "moe"), propagation="Background")

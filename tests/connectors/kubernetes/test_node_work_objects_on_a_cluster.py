@@ -25,7 +25,6 @@ from connectors.base import (
     Waiting,
 )
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.node_work_objects import TemplatedObjects
 from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_object_templates import ObjectTemplate, object_name, read_object_templates
@@ -35,7 +34,7 @@ from tests.connectors.kube_world import NODES, KubeWorld
 from tests.connectors.kubernetes.node_jobs import new_boot
 from tests.contract.case import Case
 from tests.contract.suite import EffectContract
-from tests.testbed.waiting import eventually
+from tests.testbed.definitions import serve
 
 pytestmark = pytest.mark.cluster
 
@@ -72,46 +71,6 @@ FAILS: Mapping[str, Object] = {
     "medik8s-self-node": condition("Succeeded", "False"),
     "medik8s-fence-agents": condition("Succeeded", "False"),
 }
-NAMESPACED = {"Certification", "Machine", "SelfNodeRemediation", "FenceAgentsRemediation"}
-
-
-async def serve(world: KubeWorld, template: ObjectTemplate) -> None:
-    """The server takes objects of the template's kind; fields are kept whatever they are."""
-    group, _, version = template.object["apiVersion"].partition("/")
-    if not version:
-        return
-    kind, plural = template.object["kind"], template.rights[0].resources[0]
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served: Object = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    served["subresources"] = {"status": {}}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced" if kind in NAMESPACED else "Cluster",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
-            "versions": [served],
-        },
-    }
-    if group.endswith(".k8s.io"):  # a name that the Kubernetes community has to approve
-        definition["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}  # type: ignore[index]
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    try:
-        await world.cluster.create(path, definition)
-    except AlreadyExists:
-        pass
-
-    async def is_served() -> bool:
-        try:
-            resource = await world.cluster.resource(template.kind)
-            await world.cluster.list_all(resource.path())
-        except NotFound:
-            return False
-        return True
-
-    await eventually(is_served, f"{template.kind} is served")
 
 
 def objects(world: KubeWorld, **settings: Any) -> TemplatedObjects:
@@ -120,7 +79,7 @@ def objects(world: KubeWorld, **settings: Any) -> TemplatedObjects:
 
 async def closed(world: KubeWorld, template: ObjectTemplate, **metadata: Any) -> Effect:
     """An effect of the template on a node that is closed for its incident and empty."""
-    await serve(world, template)
+    await serve(world.cluster, template)
     target = Target("Node", await world.add_node(kubelet=True))
     await new_boot(world, target.name, "boot-1")
     if metadata:
@@ -238,7 +197,7 @@ async def test_an_object_that_a_person_deleted_is_not_made_again(world: KubeWorl
 
 async def test_nothing_is_asked_for_on_a_node_in_service_or_with_pods_on_its_gpus(world: KubeWorld) -> None:
     template = SHIPPED["nvsentinel-reboot"]
-    await serve(world, template)
+    await serve(world.cluster, template)
     target = Target("Node", await world.add_node(kubelet=True))
     await new_boot(world, target.name, "boot-1")
     key = f"{world.namespace}-1"
