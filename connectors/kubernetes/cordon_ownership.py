@@ -143,16 +143,20 @@ def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -
     gone = [owner for owner in hold.owners if mine(owner)] if hold else []
     if hold is None or not gone:
         return AlreadyDone(detail=f"{name} is not held for {effect.incident}")
-    if change := taken_over(node, hold):
+    theirs_is_over = _is_open_with_our_marks(node, hold)
+    if not theirs_is_over and (change := taken_over(node, hold)):
         return Blocked.person(change)
     if opted_out(node):
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)
-        patch = _in_service(_cordoned(node, replace(hold, owners=left)), node, left)
-        return GuardedChange(patch, Done(detail=f"{name} stays cordoned for {still}"))
-    kept = "stays cordoned, as it was before" if hold.prior == "unschedulable" else "is schedulable again"
+        marked = _marked(node, replace(hold, owners=left))
+        return GuardedChange(
+            _in_service(marked, node, left), Done(detail=f"{name} stays cordoned for {still}")
+        )
+    as_before = hold.prior == "unschedulable" and not theirs_is_over
+    kept = "stays cordoned, as it was before" if as_before else "is schedulable again"
     return GuardedChange(_in_service(_uncordoned(node, hold), node, left), Done(detail=f"{name} {kept}"))
 
 
@@ -170,26 +174,35 @@ def _other_taints(node: Object) -> list[Object]:
     return [taint for taint in node.get("spec", {}).get("taints") or [] if taint.get("key") != INCIDENT]
 
 
+def _is_open_with_our_marks(node: Object, hold: CordonOwnership) -> bool:
+    """Whether the cordon that was there before ours has been taken away, and nothing else: what is left is ours alone."""
+    taint = _own_taint(node)
+    whole = taint is not None and taint.get("value") == hold.owners[0].incident
+    return hold.prior == "unschedulable" and whole and not node.get("spec", {}).get("unschedulable")
+
+
 def _cordoned(node: Object, hold: CordonOwnership) -> Object:
+    patch = _marked(node, hold)
+    return patch | {"spec": {"unschedulable": True, **patch["spec"]}}
+
+
+def _marked(node: Object, hold: CordonOwnership) -> Object:
+    """The taint and the annotations of a hold; `unschedulable` stays as it is."""
     taint = {"key": INCIDENT, "value": hold.owners[0].incident, "effect": "NoSchedule"}
     marks = {
         INCIDENT: ",".join(owner.incident for owner in hold.owners),
         EFFECT: ",".join(owner.key for owner in hold.owners),
         PRIOR: hold.prior,
     }
-    return {
-        "metadata": {"annotations": marks},
-        "spec": {"unschedulable": True, "taints": [*_other_taints(node), taint]},
-    }
+    return {"metadata": {"annotations": marks}, "spec": {"taints": [*_other_taints(node), taint]}}
 
 
 def _uncordoned(node: Object, hold: CordonOwnership) -> Object:
+    # A cordon that was there before ours is not ours to write: it stays, or is gone, as its owner has left it.
+    ours: Object = {"unschedulable": None} if hold.prior == "schedulable" else {}
     return {
         "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR))},
-        "spec": {
-            "unschedulable": True if hold.prior == "unschedulable" else None,
-            "taints": _other_taints(node) or None,
-        },
+        "spec": {**ours, "taints": _other_taints(node) or None},
     }
 
 

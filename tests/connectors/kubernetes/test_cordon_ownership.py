@@ -70,6 +70,17 @@ def test_a_node_a_person_cordoned_is_never_uncordoned() -> None:
     assert made(found, undone(found, FIRST))["spec"] == {"unschedulable": True}
 
 
+def test_a_person_who_opens_a_node_that_they_had_closed_keeps_it_open_and_our_marks_go() -> None:
+    held = closed(FIRST, SECOND, before=node(unschedulable=True, taints=[DISK]))
+    opened: Object = merged(held, {"spec": {"unschedulable": None}})
+    assert isinstance(cordon(opened, FIRST), Blocked)
+    between = made(opened, undone(opened, FIRST))
+    assert between["spec"] == {"taints": [DISK, {"key": INCIDENT, "value": "inc-2", "effect": "NoSchedule"}]}
+    after = made(between, undone(between, SECOND))
+    assert after["spec"] == {"taints": [DISK]}
+    assert after["metadata"].get("annotations", {}) == {}
+
+
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
 def test_a_node_opens_only_when_its_last_owner_goes(order: tuple[Effect, Effect]) -> None:
     found = closed(FIRST, SECOND)
