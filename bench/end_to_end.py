@@ -103,7 +103,7 @@ class Site:
         for number, node in enumerate(nodes):
             await asyncio.sleep(chance.uniform(*GAP_S))
             line = text_line(node) if number % 2 else shippers.off_bus(node)
-            sent[node] = Way([await self._send(line)])
+            sent[node] = Way([await self.send(line)])
         try:
             await eventually(lambda: self._closed(sent), "every node is closed", timeout_s=timeout_s)
         except TimeoutError as late:
@@ -120,7 +120,7 @@ class Site:
         programs = {name: self._control_plane.component(name).pid for name in ("kube-apiserver", "etcd")}
         return {"kafka": self._kafka.pid, **programs, **self.installation.pids()}
 
-    async def _send(self, line: str | dict[str, object]) -> datetime:
+    async def send(self, line: str | dict[str, object]) -> datetime:
         """Write one line as shippers do; returns the time that its record bears."""
         now = datetime.now(UTC)
         await self.installation.send(RAW_NODE_LOGS, [line])
