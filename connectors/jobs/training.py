@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check
+from connectors.jobs.command_lever import CommandLever
 from connectors.jobs.evict_lever import EvictLever
 from connectors.jobs.job_objects import job_of, made_job, pods_of
 from connectors.jobs.kueue_lever import KueueLever
 from connectors.jobs.lever import JobLever
 from connectors.jobs.suspend_lever import SuspendLever, gone
+from connectors.jobs.suspension import suspend_annotations_of
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.errors import Forbidden, NotFound, Unauthorized
 from connectors.kubernetes.guarded_patch import attempted
@@ -38,6 +40,7 @@ class TrainingJobs:
             Lever.SUSPEND: SuspendLever(cluster, clock),
             Lever.EVICT: EvictLever(cluster, clock),
             Lever.QUEUE: self._queue,
+            Lever.COMMAND: CommandLever(cluster, clock),
         }
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -105,9 +108,11 @@ class TrainingJobs:
             except Forbidden as error:
                 return Refused(f"not permitted: {how_to_permit(kind.watched_as[0])} ({error})")
             means = kind.means(job)
-            if means.lever is None:
+            # What was begun is ended, although it could not be begun now: its last restart may be the one that we have used.
+            lever = means.lever or (kind.own_lever if _is_begun(job, effect) else None)
+            if lever is None:
                 return Refused(f"{effect.target} cannot be stopped and started again: {means.reason}")
-            return await pull(self._levers[means.lever])
+            return await pull(self._levers[lever])
 
         return await attempted(once)
 
@@ -142,6 +147,13 @@ class TrainingJobs:
                 return Waiting(resume_check.LOOK_AGAIN_S, f"its {name} {called} is not made yet")
             wanted += KNOWN[name].pods(part)
         return wanted
+
+
+def _is_begun(job: Object, effect: Effect) -> bool:
+    marks = suspend_annotations_of(job)
+    return effect.key in (marks.suspended, marks.resumed) or (
+        marks.held and marks.incident == effect.incident
+    )
 
 
 def _kind(effect: Effect) -> JobKind | Refused:

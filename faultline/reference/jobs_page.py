@@ -25,11 +25,13 @@ SAMPLE: KubeObject = {"metadata": {"name": "sample", "namespace": "sample"}, "sp
 _BY: Mapping[Lever, str] = {
     Lever.EVICT: "eviction of its pods on closed nodes",
     Lever.REQUEUE: "`scontrol requeuehold`, and `release`",
+    Lever.COMMAND: "commands `AbortJob` and `ResumeJob`",
 }
 
 _STOPPED: Mapping[Lever, str] = {
     Lever.EVICT: "no pod of it is left on the closed nodes",
     Lever.REQUEUE: "it is held in the queue, and no process of it is left on its nodes",
+    Lever.COMMAND: "its phase is Aborted, and its pods are gone",
 }
 
 _PROOF: Mapping[Proof, str] = {
@@ -109,7 +111,7 @@ def _kinds() -> list[JobKind]:
 
 
 def _row(kind: JobKind) -> Row:
-    lever = kind.lever or (Lever.SUSPEND if kind.suspend_at else None)
+    lever = kind.own_lever
     component = component_of(kind.watched_as[0]) if kind.watched_as else ""
     return (
         code(kind.name),

@@ -14,6 +14,7 @@ from streams.model.kinds import WorkloadClass
 WORDS: Mapping[str, str] = {
     "suspend": "suspended, and resumed elsewhere",
     "evict": "evicted from the closed node, and made anew by its controller",
+    "command": "aborted by a command, and resumed elsewhere",
     "queue": "sent back to its Kueue queue, and admitted elsewhere",
 }
 """What is done with each lever (`streams.job_kinds.kind.Lever`)."""

@@ -24,6 +24,8 @@ class Lever(StrEnum):
     """A field of the object itself: `JobKind.suspend_at`."""
     EVICT = "evict"
     """Its pods on closed nodes are evicted, and its controller makes them anew elsewhere."""
+    COMMAND = "command"
+    """Objects that tell its controller to abort and to resume it: the job itself has no field for that."""
     QUEUE = "queue"
     """Kueue admits it: its Workload is deactivated, and activated again. Holds for a job with a queue, whatever its kind has."""
     REQUEUE = "requeue"
@@ -214,9 +216,14 @@ class JobKind:
         return tuple(f"{version}/{self.kind or self.name}" for version in self.api_versions)
 
     @property
+    def own_lever(self) -> Lever | None:
+        """By what jobs of this kind are moved that no queue admits; None where by nothing."""
+        return self.lever or (Lever.SUSPEND if self.suspend_at else None)
+
+    @property
     def no_means(self) -> str:
         """Why no job of this kind can be moved; empty where some can."""
-        if self.lever is not None or self.suspend_at:
+        if self.own_lever is not None:
             return ""
         return self.no_lever or f"the kind {self.name} has nothing by which it could be suspended"
 
@@ -254,11 +261,9 @@ class JobKind:
         if (queue := kueue.queue_of(job)) is not None:
             no = kueue.out_of_reach(self.name, job)
             return Means(None, no) if no else Means(Lever.QUEUE, cost=kueue.cost(queue))
-        if self.lever is not None:
-            return Means(self.lever, cost=self.cost(job), retries=self.costs_retries(job))
-        if self.suspend_at:
-            return Means(Lever.SUSPEND, cost=self.cost(job), retries=self.costs_retries(job))
-        return Means(None, self.no_means)
+        if self.own_lever is None:
+            return Means(None, self.no_means)
+        return Means(self.own_lever, cost=self.cost(job), retries=self.costs_retries(job))
 
 
 HEALS_WITHIN = "faultline.dev/heals-within-s"

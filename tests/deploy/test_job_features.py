@@ -13,7 +13,7 @@ from tests.deploy.manifests import FEATURES, objects
 
 READS = {"list", "watch"}
 WRITES = {"get", "patch"}
-BESIDES = {"jobs-kueue": {"list"}}
+BESIDES = {"jobs-kueue": {"list"}, "jobs-volcano": {"create"}}
 """What the responder may do besides, where a lever is another object than the job."""
 JOB_FEATURES = sorted(path.name for path in FEATURES.glob("jobs-*"))
 

@@ -146,6 +146,7 @@ MOVED = {
     "jobs-mpi",
     "jobs-lws",
     "jobs-kueue",
+    "jobs-volcano",
     "jobs-jobset",
     "jobs-trainer",
     "jobs-appwrapper",
