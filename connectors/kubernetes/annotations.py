@@ -28,6 +28,8 @@ WORK_BOOT_ID = f"{DOMAIN}/boot-id"
 """Annotation of such a Job: `status.nodeInfo.bootID` of the node when the work was planned."""
 MANAGED = f"{DOMAIN}/managed"
 """Label or annotation that operators set to `false` to opt an object out."""
+SLINKY_REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
+"""Annotation of a node, read by slurm-operator when the node is cordoned: why it drains the node of Slurm that runs there."""
 
 
 def effect_mark(action: str) -> str:

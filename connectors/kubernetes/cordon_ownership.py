@@ -27,12 +27,16 @@ from connectors.kubernetes.annotations import (
     INCIDENT,
     MANAGED,
     PRIOR,
+    SLINKY_REASON,
     annotations_of,
     opted_out,
 )
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.guarded_patch import GuardedChange
 from connectors.kubernetes.out_of_service import OUT_OF_SERVICE, given_up_for, without_declaration
+
+_OURS = "faultline "
+"""What the reason that slurm-operator is told begins with, where Faultline wrote it."""
 
 Prior = Literal["schedulable", "unschedulable"]
 
@@ -102,8 +106,11 @@ def taken_over(node: Object, hold: CordonOwnership) -> str | None:
     return None
 
 
-def cordon(node: Object, effect: Effect) -> GuardedChange | Outcome:
-    """Cordon a node for an effect, or add its incident to those that hold it already."""
+def cordon(node: Object, effect: Effect, *, slinky: bool = False) -> GuardedChange | Outcome:
+    """Cordon a node for an effect, or add its incident to those that hold it already.
+
+    With `slinky` slurm-operator is told why: it drains the node of Slurm on it, with that as the reason.
+    """
     name = node["metadata"]["name"]
     if replaced(node, effect):
         return Refused(f"{name} was replaced: its uid differs from the one in the plan")
@@ -125,7 +132,11 @@ def cordon(node: Object, effect: Effect) -> GuardedChange | Outcome:
         )
     else:
         hold = replace(hold, owners=(*hold.owners, owner))
-    return GuardedChange(_cordoned(node, hold), Done(_result(hold), _detail(name, hold)))
+    patch = _cordoned(node, hold)
+    if slinky and (annotations_of(node).get(SLINKY_REASON) is None or _tells_slinky(node)):
+        why = str(effect.context.get("reason") or effect.context.get("title") or "")
+        patch["metadata"]["annotations"][SLINKY_REASON] = _told_slinky(hold.owners, why)
+    return GuardedChange(patch, Done(_result(hold), _detail(name, hold)))
 
 
 def find(node: Object, effect: Effect) -> Outcome:
@@ -151,10 +162,11 @@ def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)
-        marked = _marked(node, replace(hold, owners=left))
-        return GuardedChange(
-            _in_service(marked, node, left), Done(detail=f"{name} stays cordoned for {still}")
-        )
+        patch = _in_service(_marked(node, replace(hold, owners=left)), node, left)
+        if _tells_slinky(node):
+            why = annotations_of(node)[SLINKY_REASON].partition(": ")[2]
+            patch["metadata"]["annotations"][SLINKY_REASON] = _told_slinky(left, why)
+        return GuardedChange(patch, Done(detail=f"{name} stays cordoned for {still}"))
     as_before = hold.prior == "unschedulable" and not theirs_is_over
     kept = "stays cordoned, as it was before" if as_before else "is schedulable again"
     return GuardedChange(_in_service(_uncordoned(node, hold), node, left), Done(detail=f"{name} {kept}"))
@@ -201,9 +213,22 @@ def _uncordoned(node: Object, hold: CordonOwnership) -> Object:
     # A cordon that was there before ours is not ours to write: it stays, or is gone, as its owner has left it.
     ours: Object = {"unschedulable": None} if hold.prior == "schedulable" else {}
     return {
-        "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR))},
+        "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR, *_slinky_reason(node)))},
         "spec": {**ours, "taints": _other_taints(node) or None},
     }
+
+
+def _slinky_reason(node: Object) -> tuple[str, ...]:
+    """The annotation for slurm-operator where Faultline wrote it, whatever the settings say now."""
+    return (SLINKY_REASON,) if _tells_slinky(node) else ()
+
+
+def _told_slinky(owners: tuple[CordonOwner, ...], why: str) -> str:
+    return f"{_OURS}{','.join(owner.incident for owner in owners)}: {' '.join(why.split())[:200]}"
+
+
+def _tells_slinky(node: Object) -> bool:
+    return annotations_of(node).get(SLINKY_REASON, "").startswith(_OURS)
 
 
 def _in_service(patch: Object, node: Object, left: tuple[CordonOwner, ...]) -> Object:

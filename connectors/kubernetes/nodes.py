@@ -20,8 +20,9 @@ class NodeConnector:
 
     actions = frozenset({"cordon_node", "uncordon_node", "drain_node"})
 
-    def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock = utc_now, *, slinky: bool = False) -> None:
         self._cluster = cluster
+        self._slinky = slinky
         self._clock = clock
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -36,7 +37,10 @@ class NodeConnector:
             case "cordon_node":
                 gone = Refused(f"there is no node {effect.target.name}")
                 return await self._change(
-                    effect, lambda node: cordon_ownership.cordon(node, effect), lease, gone
+                    effect,
+                    lambda node: cordon_ownership.cordon(node, effect, slinky=self._slinky),
+                    lease,
+                    gone,
                 )
             case "uncordon_node":
                 return await self._release(effect, lease, whole_incident=True)

@@ -68,6 +68,9 @@ _TRAINING_OWNERS = frozenset(kind.kind or kind.name for kind in KNOWN.values()) 
     "LeaderWorkerSet",
     "DisaggregatedSet",
 }
+_SLURM_STATE = "SlurmNodeState"
+"""What the conditions begin with by which slurm-operator tells, on a slurmd's pod, the state of its node of Slurm."""
+_SLURM_BUSY = frozenset(f"{_SLURM_STATE}{state}" for state in ("Allocated", "Mixed", "Completing", "Undrain"))
 _OTHERS = frozenset(WorkloadClass) - {WorkloadClass.TRAINING, WorkloadClass.UNKNOWN}
 _SPAN = re.compile(r"(\d{1,6})([smh]?)")
 _SYSTEM_PATHS = (
@@ -162,7 +165,7 @@ def kept_by(pod: Object, policy: DrainPolicy, pinned: str = "") -> str:
     owner = controller(pod)
     if owner is None and not policy.bare:
         return NOBODY
-    if owner is not None and owner.get("kind") == "NodeSet" and "slinky" in str(owner.get("apiVersion")):
+    if _is_slurmd(owner) and not _is_drained_by_slurm(pod):
         return SLURM
     if not policy.protected and (name := _protection(pod)):
         return f"the annotation {name}"
@@ -237,6 +240,20 @@ def _trains(pod: Object, owner: str) -> bool:
         return True
     gang = not _GANG.isdisjoint(written) or bool(pod.get("spec", {}).get("schedulingGroup"))
     return gang and asks_for_gpu(pod)
+
+
+def _is_slurmd(owner: Mapping[str, Any] | None) -> bool:
+    return owner is not None and owner.get("kind") == "NodeSet" and "slinky" in str(owner.get("apiVersion"))
+
+
+def _is_drained_by_slurm(pod: Object) -> bool:
+    """Whether Slurm starts no job on it and none is left, as slurm-operator tells in conditions; False where it does not tell."""
+    states = {
+        str(one.get("type"))
+        for one in pod.get("status", {}).get("conditions") or []
+        if one.get("status") == "True" and str(one.get("type")).startswith(_SLURM_STATE)
+    }
+    return f"{_SLURM_STATE}Drain" in states and states.isdisjoint(_SLURM_BUSY)
 
 
 def _is_critical(pod: Object) -> bool:

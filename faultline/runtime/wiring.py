@@ -131,7 +131,11 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
         connectors: list[Connector] = []
         if not settings.slurm.alone:
             cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
-            connectors += [NodeConnector(cluster), TrainingJobs(cluster), Spares(cluster)]
+            connectors += [
+                NodeConnector(cluster, slinky=settings.slurm.slinky),
+                TrainingJobs(cluster),
+                Spares(cluster),
+            ]
             connectors.append(CheckpointRequests(cluster))
             work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
             if templates or diagnostics:

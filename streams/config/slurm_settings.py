@@ -43,6 +43,10 @@ class SlurmSettings(Section):
         (),
         description="which partition is the pool of a node that is in several: the first of these; else its first",
     )
+    slinky: bool = Field(
+        False,
+        description="Slurm runs on this Kubernetes by Slinky: a cordon tells slurm-operator the incident as its reason",
+    )
     alone: bool = Field(
         False, description="a site without Kubernetes: inventory and responder do not look for an API server"
     )
@@ -59,3 +63,8 @@ class SlurmSettings(Section):
                 yield (key, "url"), "not set, and slurm.url needs it"
         if self.alone and not self.on:
             yield ("commands", "alone"), "not set, and slurm.alone leaves nothing else to act on"
+        if self.slinky and self.on:
+            yield (
+                ("slinky", "commands", "url"),
+                "its nodes are pods of Kubernetes, whose nodes are closed instead: leave slurm.commands and slurm.url unset",
+            )

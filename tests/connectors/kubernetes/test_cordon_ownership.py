@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused
-from connectors.kubernetes.annotations import EFFECT, INCIDENT, MANAGED, PRIOR
+from connectors.kubernetes.annotations import EFFECT, INCIDENT, MANAGED, PRIOR, SLINKY_REASON
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import (
     CordonOwner,
@@ -167,3 +167,26 @@ def test_a_second_incident_is_told_who_closed_the_node_first() -> None:
     assert isinstance(decided.then, Done)
     assert decided.then.result["owners"] == ("inc-1", "inc-2")
     assert "inc-1" in decided.then.detail
+
+
+def told_slinky(node_: Object, *effects: Effect) -> Object:
+    for one in effects:
+        node_ = made(node_, cordon(node_, replace(one, context={"reason": "XID 79"}), slinky=True))
+    return node_
+
+
+def test_slurm_operator_is_told_the_incident_and_nothing_is_left_of_it() -> None:
+    found = told_slinky(node(), FIRST, SECOND)
+    assert found["metadata"]["annotations"][SLINKY_REASON] == "faultline inc-1,inc-2: XID 79"
+    found = made(found, undone(found, FIRST))
+    assert found["metadata"]["annotations"][SLINKY_REASON] == "faultline inc-2: XID 79"
+    found = made(found, undone(found, SECOND))
+    assert SLINKY_REASON not in (found["metadata"].get("annotations") or {})
+
+
+def test_what_somebody_else_told_slurm_operator_stays() -> None:
+    theirs = {SLINKY_REASON: "bad DIMM"}
+    found = told_slinky(merged(node(), {"metadata": {"annotations": theirs}}), FIRST)
+    assert found["metadata"]["annotations"][SLINKY_REASON] == "bad DIMM"
+    found = made(found, undone(found, FIRST))
+    assert found["metadata"]["annotations"] == theirs

@@ -70,6 +70,13 @@ def test_a_pod_is_what_its_owner_and_its_marks_say(one: Object, role: Role) -> N
     assert role_of(one) is role
 
 
+def slurmd(*states: str) -> Object:
+    """A slurmd of Slinky whose node of Slurm is in these states."""
+    told = [{"type": f"SlurmNodeState{state}", "status": "True"} for state in states]
+    told.append({"type": "SlurmNodeStateDown", "status": "False"})
+    return merged(SLURMD, {"status": {"conditions": told}})  # type: ignore[no-any-return]
+
+
 SLURMD = pod(
     "slurmd",
     ownerReferences=[
@@ -90,6 +97,12 @@ SLURMD = pod(
             OPT_OUT,
         ),
         (SLURMD, DrainPolicy(protected=True), SLURM),
+        (slurmd("Idle"), DrainPolicy(), SLURM),
+        (slurmd("Allocated", "Drain"), DrainPolicy(bare=True, protected=True, local_data="all"), SLURM),
+        (slurmd("Mixed", "Drain"), DrainPolicy(), SLURM),
+        (slurmd("Idle", "Completing", "Drain"), DrainPolicy(), SLURM),
+        (slurmd("Idle", "Drain", "Undrain"), DrainPolicy(), SLURM),
+        (slurmd("Idle", "Drain"), DrainPolicy(), ""),
         (
             pod("p", annotations={"karpenter.sh/do-not-disrupt": "true"}),
             DrainPolicy(),

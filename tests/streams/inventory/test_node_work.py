@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.inventory.names import NodeLabels
-from streams.inventory.node_work import node_marks
+from streams.inventory.node_work import node_marks, node_work
 from streams.inventory.nodes import node_fact
 from streams.model.codec import decode, encode
 from streams.model.facts import NodeFact
@@ -104,3 +104,13 @@ def test_a_record_of_an_older_inventory_is_still_maintenance() -> None:
 def test_every_mark_is_in_the_table_once() -> None:
     keys = [(m.label, m.annotation, m.taint, m.condition) for m in node_marks()]
     assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("reason", "works"), [("bad DIMM", True), ("faultline inc-1: XID 79", False)], ids=["theirs", "ours"]
+)
+def test_a_reason_for_slurm_operator_is_somebodys_work_unless_we_wrote_it(reason: str, works: bool) -> None:
+    found = {
+        "metadata": {"name": "n", "annotations": {"nodeset.slinky.slurm.net/node-cordon-reason": reason}}
+    }
+    assert (node_work(found) is not None) is works
