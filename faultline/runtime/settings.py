@@ -37,6 +37,7 @@ from streams.config.connector_settings import (
     SlackSettings,
 )
 from streams.config.console_settings import ConsoleSettings
+from streams.config.evidence_settings import EvidenceSettings
 from streams.config.gateway_settings import GatewaySettings
 from streams.config.notifier_settings import NotifierSettings
 from streams.config.post_settings import PostSettings
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
     responder: ResponderSettings = ResponderSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     node_work: NodeWorkSettings = NodeWorkSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     slurm: SlurmSettings = SlurmSettings()
     slack: SlackSettings = SlackSettings()
     tickets: TicketSettings = TicketSettings()

@@ -116,6 +116,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.node_work_objects import TemplatedObjects
     from connectors.kubernetes.node_work_pairs import PairDiagnosis
     from connectors.kubernetes.nodes import NodeConnector
+    from connectors.kubernetes.pod_evidence import PodEvidence
     from connectors.kubernetes.spares import Spares
     from connectors.kubernetes.work_diagnostics import read_diagnostic
     from connectors.kubernetes.work_object_templates import objects_of
@@ -137,6 +138,8 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
                 Spares(cluster),
             ]
             connectors.append(CheckpointRequests(cluster))
+            if settings.evidence.hooks:
+                connectors.append(PodEvidence(cluster, settings.evidence))
             work, others = settings.node_work, partial(node_work, own=settings.inventory.maintenance_marks)
             if templates or diagnostics:
                 connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))

@@ -76,6 +76,9 @@ OF_JOB_NODES = frozenset({"diagnose_nodes", "cordon_slow_nodes"})
 SPARES = frozenset({"release_spare", "return_spare"})
 """Actions on nodes in reserve. The plan names the nodes; where there are none to release, both are left out."""
 
+IF_OFFERED = frozenset({"collect_evidence"})
+"""Actions that are planned only where a connector carries them out, and something on the node is there to act on."""
+
 ON_REQUEST = frozenset({"request_checkpoint"})
 """Actions that are planned only for jobs that declare how. No step on another job waits for them."""
 
@@ -86,7 +89,7 @@ INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 """Actions of the engine itself: they change no other system."""
 
 Action = Literal[
-    "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "request_checkpoint",
+    "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "request_checkpoint", "collect_evidence",
     "suspend_job", "resume_job", "verify_job",
     "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
     "release_spare", "return_spare",
@@ -121,7 +124,8 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
     "release_spare": {}, "return_spare": {},
-    "cordon_node": {}, "cordon_slow_nodes": {}, "uncordon_node": {}, "request_checkpoint": {}, "suspend_job": {},
+    "cordon_node": {}, "cordon_slow_nodes": {}, "uncordon_node": {}, "request_checkpoint": {},
+    "collect_evidence": {}, "suspend_job": {},
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
     "await_work": {},
     "diagnose_nodes": {},

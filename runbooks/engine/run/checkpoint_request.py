@@ -12,6 +12,7 @@ from runbooks.engine.guardrails.notices import departure
 from runbooks.engine.job_condition import JobCondition
 from runbooks.engine.run.job_already_moved import condition
 from runbooks.engine.run.transition import RunContext, RunTransition
+from runbooks.language.schema import IF_OFFERED
 from streams.job_kinds.checkpoint_way import way_of
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -43,7 +44,9 @@ _WHY_NOT = {
 
 
 def not_asked(planned: PlannedStep, context: RunContext, now: datetime) -> str:
-    """Why a job is not asked for a checkpoint; empty when it is, and for any other step."""
+    """Why a job is not asked for a checkpoint, or no evidence collected; empty when it is, and for any other step."""
+    if planned.action in IF_OFFERED and departure(context.incident, context.policy.notices, None) is not None:
+        return "its node goes at a known time: nothing is broken there"
     if planned.action != ACTION or planned.target is None:
         return ""
     fact = context.view.jobs.get(planned.target.key)

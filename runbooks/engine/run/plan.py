@@ -17,6 +17,7 @@ from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
     AFTER_CORDON,
+    IF_OFFERED,
     NODE_WORK,
     ON_REQUEST,
     SEVERAL,
@@ -51,6 +52,9 @@ _SETTINGS = {"apply_template": "object_templates", "diagnose_nodes": "pairs"}
 """The setting of an action where it has another name."""
 
 V = TypeVar("V", bound=Plain)
+
+MAX_PODS = 16
+"""Pods of the node that evidence may be collected in; the settings may say fewer."""
 
 MAX_STEPS = 200
 """A run with this many steps, each with its connector's texts, still fits the store; more need manual handling."""
@@ -90,6 +94,12 @@ def plan(
             bound[step.id] = []
             continue
         settled = _evaluated(step, runbook, facts, values)
+        if step.action in IF_OFFERED:
+            pods = _pods_on_root(incident, view)
+            if not pods or step.action not in actions:
+                bound[step.id] = []
+                continue
+            settled = settled.model_copy(update={"params": {"pods": ",".join(pods)}})
         if step.action in SPARES:
             if not spares.spares:
                 bound[step.id] = []
@@ -199,6 +209,15 @@ def _with_nodes(step: Step, target: Target, view: ClusterView) -> Step:
     if step.target != "job_nodes":
         return step
     return step.model_copy(update={"params": {**step.params, "nodes": ",".join(_nodes_of(target.key, view))}})
+
+
+def _pods_on_root(incident: Incident, view: ClusterView) -> list[str]:
+    """The pods of the incident's jobs on its node, `namespace/name`."""
+    node, jobs = faulty_entity(incident).node, {job.key for job in incident.jobs}
+    pods = view.pods_on(node) if node is not None else ()
+    return sorted(f"{p.namespace}/{p.name}" for p in pods if p.job is not None and p.job.key in jobs)[
+        :MAX_PODS
+    ]
 
 
 def _declares(target: Target, view: ClusterView) -> bool:

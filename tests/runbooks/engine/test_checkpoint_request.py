@@ -221,3 +221,25 @@ def test_in_shadow_it_would_be_asked() -> None:
     play.tick()
     (record,) = (r for r in play.run.steps if r.id.startswith("checkpoint"))
     assert (record.state, record.verdict) == (StepState.WOULD, "would")
+
+
+def test_evidence_is_collected_beside_it_where_that_is_set_up_and_holds_nothing_up_for_long() -> None:
+    actions = TICKETLESS | {"collect_evidence"}
+    play = Play(alive(), actions=actions, view=declaring())
+    needs = {step.id.partition(":")[0]: step.needs for step in play.run.plan.steps}
+    assert needs["evidence"] == ("cordon",)
+    assert "evidence" in needs["suspend"]
+    (step,) = [step for step in play.run.plan.steps if step.action == "collect_evidence"]
+    assert step.params == {"pods": f"{JOB.namespace}/{JOB.name}-1"}
+    play.play(until="collect_evidence")
+    assert {call.effect.action for call in play.air} == {"collect_evidence", "request_checkpoint"}
+    play.answer(Refused("not permitted"), "collect_evidence")
+    play.play()
+    assert "suspend_job" in play.made
+
+
+def test_without_hooks_there_is_no_such_step_and_on_a_node_that_goes_nothing_is_collected() -> None:
+    assert "collect_evidence" not in {s.action for s in Play(alive(), actions=TICKETLESS).run.plan.steps}
+    play = Play(notice(900), actions=TICKETLESS | {"collect_evidence"})
+    play.play(until="suspend_job")
+    assert play.state("evidence") is StepState.SKIPPED

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from runbooks.language.schema import DESTRUCTIVE, INTERNAL, NODE_WORK, ON_REQUEST, SPARES, TICKETS, Runbook
+from runbooks.language.schema import (
+    DESTRUCTIVE,
+    IF_OFFERED,
+    INTERNAL,
+    NODE_WORK,
+    ON_REQUEST,
+    SPARES,
+    TICKETS,
+    Runbook,
+)
 from streams.correlate.policy.families import families
 from streams.model.conversation import Verb
 from streams.model.run import Run, RunState, StepState
@@ -67,7 +76,11 @@ def library(sample: Sample) -> tuple[Runbook, ...]:
 def outside_steps(book: Runbook) -> list[str]:
     """Steps that a connector carries out and whose failing matters; there is no spare in that cluster,
     and no job declares how it is asked for a checkpoint."""
-    return [step.id for step in book.steps if step.action not in INTERNAL | TICKETS | SPARES | ON_REQUEST]
+    return [
+        step.id
+        for step in book.steps
+        if step.action not in INTERNAL | TICKETS | SPARES | ON_REQUEST | IF_OFFERED
+    ]
 
 
 FAILING = [

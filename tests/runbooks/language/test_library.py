@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from faultline.cli.main import cli
 from runbooks.engine.run.plan import plan
 from runbooks.language import loader
-from runbooks.language.schema import DESTRUCTIVE, NODE_WORK, ON_REQUEST, Runbook, Step
+from runbooks.language.schema import DESTRUCTIVE, IF_OFFERED, NODE_WORK, ON_REQUEST, Runbook, Step
 from runbooks.language.select import select
 from streams.model.incident import Certainty
 from streams.model.run import Mode
@@ -98,7 +98,7 @@ def test_where_a_part_of_the_repair_is_not_offered_the_node_stays_closed(
         for step in BOOKS[sample.runbook].steps
         if step.target in ("unmovable_jobs", "victim_jobs")
         or step.action == "release_spare"  # there is no spare in that cluster
-        or step.action in ON_REQUEST  # no job there declares how
+        or step.action in ON_REQUEST | IF_OFFERED  # no job there declares how, and no hook is set
         or (step.target in ("jobs", "root_node_jobs") and not sample.jobs)
     }
 
