@@ -25,6 +25,14 @@ def unfinished(pods: Sequence[Object]) -> list[Object]:
     return [pod for pod in pods if not has_ended(pod)]
 
 
+def places(job: Object, kind: JobKind, wanted: int, pods: Sequence[Object]) -> frozenset[str]:
+    """Names of the nodes that `judge` has to know; none as long as fewer than `wanted` pods run."""
+    whole = [pod for pod in pods if _is_running(pod)]
+    if kind.end(job) is not None or kind.is_suspended(job) or len(whole) < wanted:
+        return frozenset()
+    return frozenset(str(pod["spec"]["nodeName"]) for pod in whole)
+
+
 def judge(
     job: Object, kind: JobKind, wanted: int, pods: Sequence[Object], nodes: Mapping[str, Object]
 ) -> Outcome:

@@ -66,12 +66,17 @@ def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outco
         )
     if (no := out_of_reach(job, kind, effect)) is not None:
         return no
+    if effect.prior.get("suspended"):
+        return Blocked.person(
+            f"Faultline's annotations were removed manually from {name} after it had suspended it"
+        )
     if suspended and marks.held:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident} already")
     if suspended:
         return not_ours(marks, f"{name} is suspended, and not by Faultline")
     patch = _write(kind, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
-    return GuardedChange(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating"))
+    begun = Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating", {"suspended": True})
+    return GuardedChange(patch, begun)
 
 
 def resume(job: Object, kind: JobKind, effect: Effect, avoid: Sequence[str] = ()) -> GuardedChange | Outcome:

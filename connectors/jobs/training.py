@@ -6,7 +6,8 @@ directly. What can be done for a job is declared in `streams.job_kinds`; each le
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check
@@ -24,6 +25,10 @@ from streams.job_kinds.kind import JobKind, Lever
 from streams.job_kinds.known import KNOWN
 from streams.job_kinds.rights import how_to_permit
 from streams.model.clock import Clock, utc_now
+
+NODES_ONE_BY_ONE = 500
+"""Up to so many nodes of a job are read one by one, `AT_ONCE` at a time."""
+AT_ONCE = 8
 
 Pull = Callable[[JobLever], Awaitable[Outcome]]
 
@@ -126,10 +131,13 @@ class TrainingJobs:
                 f"{effect.target.name} was replaced: the uid of the {kind.name} differs from the one in the plan"
             )
         wanted, pods = await self._wanted(job, kind), await pods_of(self._cluster, kind, job)
-        nodes = {
-            node["metadata"]["name"]: node for node in await self._cluster.list_all(path_of("v1", "nodes"))
-        }
-        judged = wanted if isinstance(wanted, Waiting) else resume_check.judge(job, kind, wanted, pods, nodes)
+        judged: Outcome = (
+            wanted
+            if isinstance(wanted, Waiting)
+            else resume_check.judge(
+                job, kind, wanted, pods, await self._nodes(resume_check.places(job, kind, wanted, pods))
+            )
+        )
         if not isinstance(judged, Waiting | Blocked) or kind.means(job).lever is not Lever.QUEUE:
             return judged
         return await self._queue.wait(effect, job, resume_check.unfinished(pods), judged)
@@ -147,6 +155,28 @@ class TrainingJobs:
                 return Waiting(resume_check.LOOK_AGAIN_S, f"its {name} {called} is not made yet")
             wanted += KNOWN[name].pods(part)
         return wanted
+
+    async def _nodes(self, names: Collection[str]) -> dict[str, Object]:
+        """These nodes, as far as they exist: one by one, for a list of them all is a hundred megabytes on a large cluster."""
+        if len(names) > NODES_ONE_BY_ONE:
+            listed = await self._cluster.list_all(path_of("v1", "nodes"))
+            return {node["metadata"]["name"]: node for node in listed}
+        found: dict[str, Object] = {}
+
+        async def look(waiting: list[str]) -> None:
+            while waiting:
+                name = waiting.pop()
+                try:
+                    found[name] = await self._cluster.get(path_of("v1", "nodes", name=name))
+                except NotFound:
+                    continue
+                except BaseException:
+                    waiting.clear()  # the others have nothing to go on for
+                    raise
+
+        waiting = sorted(names)
+        await asyncio.gather(*(look(waiting) for _ in range(AT_ONCE)))
+        return found
 
 
 def _is_begun(job: Object, effect: Effect) -> bool:

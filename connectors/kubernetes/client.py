@@ -345,6 +345,9 @@ class Cluster:
                 )
                 # The client takes what aiohttp takes as a timeout, although its signature speaks of numbers.
                 answer = await self._api.call_api(*prepared, _request_timeout=timeout)
+            except kube_config.ConfigException as error:  # the token's file is just being written
+                text = f"{method} {path}: the credentials cannot be read: {error}"
+                raise errors.Unauthorized(text) from error
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 raise errors.of_transport(error, write=method != "GET", what=f"{method} {path}") from error
             response: aiohttp.ClientResponse = answer.response
@@ -354,8 +357,14 @@ class Cluster:
         if response.status != 401:
             return response
         response.release()
-        fresh = await self._load()
+        try:
+            fresh = await self._load()
+        except ConfigError as error:  # who rotates them may be writing the file right now
+            text = f"{method} {path}: 401, and the credentials cannot be read anew: {error}"
+            raise errors.Unauthorized(text) from error
         self._configuration.api_key.update(fresh.api_key)
+        # The old hook still has the old token, and would put it back with the next request.
+        self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
         return await once()
 
 

@@ -15,7 +15,7 @@ from tenacity.wait import wait_random_exponential
 
 from connectors.base import LeaseHeld, Outcome, Refused, Retry, Unknown
 from connectors.kubernetes.client import Cluster, Object
-from connectors.kubernetes.errors import Conflict, MaybeApplied, NotFound
+from connectors.kubernetes.errors import Conflict, MaybeApplied, NotFound, Unauthorized
 from streams.model.errors import FaultlineError, Permanent, Temporary, Unreachable
 
 T = TypeVar("T")
@@ -27,6 +27,8 @@ WAITED_OUT_S = 2.0
 DEADLINE_S = 6.0
 """No further attempt starts after this long in one call; well below the lease."""
 ATTEMPTS = 4
+CREDENTIALS_PAUSE_S = 10.0
+"""When to retry after a 401: nothing was applied, and whoever rotates the credentials may not be done yet."""
 
 _backoff = wait_random_exponential(multiplier=0.1, max=1.0)
 
@@ -119,6 +121,8 @@ def outcome_of(error: FaultlineError) -> Outcome:
             return Retry(error.retry_after_s, str(error))
         case Temporary() | Unreachable():
             return Retry(RETRY_AFTER_S, str(error))
+        case Unauthorized():
+            return Retry(CREDENTIALS_PAUSE_S, str(error))
         case Permanent():
             return Refused(str(error))
         case _:

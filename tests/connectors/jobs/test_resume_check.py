@@ -6,7 +6,7 @@ import pytest
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
 from connectors.jobs.job_objects import owned
-from connectors.jobs.resume_check import judge
+from connectors.jobs.resume_check import judge, places
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
 from streams.job_kinds.batch_job import JOB as BATCH_JOB
@@ -53,6 +53,13 @@ def test_a_job_that_is_not_whole_is_waited_for_with_the_reason(other: Object, sa
     outcome = judged(pod("a", "gpu-01"), other)
     assert isinstance(outcome, Waiting)
     assert says in outcome.detail
+
+
+def test_nodes_are_asked_for_once_all_pods_run_and_only_theirs() -> None:
+    whole = [pod("a", "gpu-01"), pod("b", "gpu-03")]
+    assert places(JOB, BATCH_JOB, 2, whole) == {"gpu-01", "gpu-03"}
+    assert places(JOB, BATCH_JOB, 2, whole[:1]) == frozenset()
+    assert places(merged(JOB, {"spec": {"suspend": True}}), BATCH_JOB, 2, whole) == frozenset()
 
 
 def test_a_pod_without_a_place_brings_the_schedulers_words() -> None:

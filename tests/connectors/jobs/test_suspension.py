@@ -56,6 +56,16 @@ def test_a_job_is_suspended_and_resumed_once_and_remembers_both(kind: JobKind) -
 
 
 @every_kind
+def test_a_job_whose_marks_a_person_took_off_is_not_suspended_again_by_the_same_effect(kind: JobKind) -> None:
+    taken_off = made(job(), suspend(job(), kind, SUSPEND)) | {"metadata": job()["metadata"]}
+    resumed = merged(taken_off, kind.suspend(False))
+    for found in (taken_off, resumed):
+        again = suspend(found, kind, replace(SUSPEND, prior={"suspended": True}))
+        assert isinstance(again, Blocked)
+        assert again.by_person
+
+
+@every_kind
 def test_a_second_incident_suspends_it_again(kind: JobKind) -> None:
     suspended = held(kind)
     assert isinstance(suspend(suspended, kind, SUSPEND_AGAIN), Blocked)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from connectors.base import Done, Outcome, Refused, Retry, Unknown
-from connectors.kubernetes.errors import Conflict, EvictionBlocked, Forbidden, MaybeApplied, NotFound
+from connectors.kubernetes.errors import (
+    Conflict,
+    EvictionBlocked,
+    Forbidden,
+    MaybeApplied,
+    NotFound,
+    Unauthorized,
+)
 from connectors.kubernetes.guarded_patch import ATTEMPTS, attempted, outcome_of
 from streams.model.errors import BadInput, FaultlineError, Fenced, Temporary, Unreachable
 
@@ -36,6 +43,7 @@ class Flaky:
         (EvictionBlocked("budget", retry_after_s=10), Retry(10, "budget")),
         (Unreachable("nobody there"), Retry(2.0, "nobody there")),
         (Forbidden("no right"), Refused("no right")),
+        (Unauthorized("who is it?"), Retry(10.0, "who is it?")),
         (NotFound("no such thing"), Refused("no such thing")),
     ],
 )
