@@ -23,9 +23,9 @@ from connectors.kubernetes.annotations import (
     effect_mark,
     opted_out,
 )
-from connectors.kubernetes.client import Object
+from connectors.kubernetes.client import FIELD_MANAGER, Object
 from connectors.kubernetes.guarded_patch import GuardedChange
-from connectors.kubernetes.objects import controller, name_of
+from connectors.kubernetes.objects import controller, name_of, set_by_another
 from streams.job_kinds.kind import JobKind, Lever
 
 SUSPENDED = effect_mark("suspend_job")
@@ -96,6 +96,8 @@ def resume(job: Object, kind: JobKind, effect: Effect, avoid: Sequence[str] = ()
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
     if not suspended:
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
+    if (again := _suspended_again(job, kind)) is not None:
+        return again
     patch = _write(kind, False, {RESUMED: effect.key})
     elsewhere = f", away from {', '.join(avoid)} where it can" if avoid and can_avoid(job, kind) else ""
     return GuardedChange(
@@ -114,8 +116,18 @@ def take_back(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Out
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
     if opted_out(job):
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
+    if (again := _suspended_again(job, kind)) is not None:
+        return again
     patch = _write(kind, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
     return GuardedChange(patch, Done(detail=f"{name} is resumed"))
+
+
+def _suspended_again(job: Object, kind: JobKind) -> Blocked | None:
+    """`Blocked` when the suspension is somebody else's by now: it was resumed and suspended again since Faultline's."""
+    by = set_by_another(job, kind.suspend_at, FIELD_MANAGER) if kind.suspend_at else None
+    if by is None:
+        return None
+    return Blocked.person(f"{name_of(job)} was resumed and suspended again manually (by {by})")
 
 
 def find(job: Object, effect: Effect) -> Outcome:

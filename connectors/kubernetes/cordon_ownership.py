@@ -31,8 +31,9 @@ from connectors.kubernetes.annotations import (
     annotations_of,
     opted_out,
 )
-from connectors.kubernetes.client import Object
+from connectors.kubernetes.client import FIELD_MANAGER, Object
 from connectors.kubernetes.guarded_patch import GuardedChange
+from connectors.kubernetes.objects import set_by_another
 from connectors.kubernetes.out_of_service import OUT_OF_SERVICE, given_up_for, without_declaration
 
 _OURS = "faultline "
@@ -103,7 +104,12 @@ def taken_over(node: Object, hold: CordonOwnership) -> str | None:
         return f"the taint {INCIDENT} was removed manually from {name}"
     if taint.get("value") != hold.owners[0].incident:
         return f"the taint {INCIDENT} of {name} was changed manually"
-    return None
+    by = (
+        set_by_another(node, ("spec", "unschedulable"), FIELD_MANAGER)
+        if hold.prior == "schedulable"
+        else None
+    )
+    return f"{name} was uncordoned and cordoned again manually (by {by})" if by is not None else None
 
 
 def cordon(node: Object, effect: Effect, *, slinky: bool = False) -> GuardedChange | Outcome:

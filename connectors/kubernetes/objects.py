@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.model.kube_objects import controller_of
@@ -28,6 +28,26 @@ def condition(thing: Mapping[str, Any], kind: str, status: str = "True") -> Mapp
 def is_ready(thing: Mapping[str, Any]) -> bool:
     """True when the condition Ready of a node or pod is `True`: neither `False`, nor `Unknown`, nor missing."""
     return condition(thing, "Ready") is not None
+
+
+def set_by_another(thing: Mapping[str, Any], path: Sequence[str], manager: str) -> str | None:
+    """Who gave a field the value that it has, if that was not `manager`; None where it was, or where nobody knows.
+
+    The API server notes in `metadata.managedFields` who last changed each field (Kubernetes, "Server-Side Apply", Field
+    Management): a value that was taken away and set again is not its first author's any more.
+    """
+    owners = [
+        str(entry.get("manager"))
+        for entry in thing.get("metadata", {}).get("managedFields") or []
+        if _has(entry.get("fieldsV1"), path)
+    ]
+    return owners[0] if owners and manager not in owners else None
+
+
+def _has(fields: Any, path: Sequence[str]) -> bool:
+    for step in path:
+        fields = fields.get(f"f:{step}") if isinstance(fields, Mapping) else None
+    return fields is not None
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:

@@ -22,6 +22,26 @@ OWN_TAINT = "faultline.dev/incident"
 BEGIN = datetime.fromisoformat("2026-03-01T12:00:00+00:00")
 
 
+SWITCHES = (("spec", "unschedulable"), ("spec", "suspend"), ("spec", "runPolicy", "suspend"))
+
+
+def _at(thing: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        thing = thing.get(step) if isinstance(thing, dict) else None
+    return thing
+
+
+def _marked(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"f:{step}" for step in path)
+
+
+def _entry(manager: str, path: tuple[str, ...]) -> Object:
+    fields: Object = {}
+    for step in reversed(_marked(path)):
+        fields = {step: fields}
+    return {"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
 class AttributedStore(Store):
     """A store that tells a ledger of each change. What comes over HTTP is Faultline's; everybody else says who they are."""
 
@@ -38,6 +58,19 @@ class AttributedStore(Store):
             yield
         finally:
             self._author = US
+
+    def put(self, kind: Kind, thing: Object) -> Object:
+        """As the store does it, and note as a real server does who gave a switch the value that it has."""
+        about = thing["metadata"]
+        now = self.get(kind, about.get("namespace") if kind.namespaced else None, about["name"])
+        entries = now["metadata"].get("managedFields") or []
+        for path in SWITCHES:
+            if _at(now, path) != (value := _at(thing, path)):
+                entries = [entry for entry in entries if _at(entry["fieldsV1"], _marked(path)) is None]
+                entries += [_entry(self._author, path)] if value is not None else []
+        if entries:
+            about["managedFields"] = entries
+        return super().put(kind, thing)
 
     def _record(self, kind: Kind, what: str, thing: Object) -> None:
         super()._record(kind, what, thing)

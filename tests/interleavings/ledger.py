@@ -9,13 +9,8 @@ jobs who gave it its value, and judges Faultline's changes by that alone:
     done_again        what a person has reverted is not done again for the same incident
     deleted           it deletes nothing, and evicts only from a node that was closed when its call began
 
-Two deliberate weaknesses:
-
-- A person who reverts what Faultline did and then does the very same again (uncordons and cordons; resumes and suspends), both
-  between two looks of Faultline, leaves the object exactly as Faultline had left it. No field tells, so the value counts as
-  Faultline's again (`_as_it_was`); each such case is counted (`unseen`), so that nobody believes it never happens.
-- An eviction cannot be made conditional on the node, only on the pod's uid. So a node that a person opens while a call is under
-  way may still lose the pods that this very call is about: the node's state when the call began counts.
+One deliberate weakness: an eviction cannot be made conditional on the node, only on the pod's uid. So a node that a person opens
+while a call is under way may still lose the pods that this very call is about: the node's state when the call began counts.
 """
 
 from __future__ import annotations
@@ -65,7 +60,6 @@ class Entry:
     """What somebody else took back, and for which incident it had been done."""
     changed_by_others: set[str] = field(default_factory=set)
     """Who changed a field that Faultline had set, since it last set one."""
-    _lost: dict[Field, tuple[Any, str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -84,8 +78,6 @@ class Ledger:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    unseen: int = 0
-    """How often somebody reverted what Faultline did and did the same again."""
     closed_at_call: set[str] = field(default_factory=set)
     """Names of the nodes that were closed when Faultline's present call began."""
 
@@ -152,23 +144,14 @@ class Ledger:
             if before == after:
                 continue
             if author != US and known.by.get(name) == US:
-                known._lost[name] = before, US
                 known.changed_by_others.add(author)
                 if name in OURS_TO_SET and after is None:
                     known.reverted |= {(name, incident) for incident in _incidents(known.values)}
             if after is None:
                 known.by.pop(name, None)
-                continue
-            known.by[name] = self._as_it_was(known, name, after, author)
+            else:
+                known.by[name] = author
         known.values = values
-
-    def _as_it_was(self, known: Entry, name: Field, after: Any, author: str) -> str:
-        """The author of a value; Faultline where somebody restored what they had taken away from it."""
-        lost = known._lost.pop(name, None)
-        if author != US and lost == (after, US):
-            self.unseen += 1
-            return US
-        return author
 
     def _wrong(self, rule: str, text: str) -> None:
         self.problems.append(f"{rule}: {text}")

@@ -59,7 +59,6 @@ class Played:
     requests: int
     acts: int
     deaths: int
-    unseen: int
     outcomes: tuple[str, ...]
 
 
@@ -127,7 +126,7 @@ class _Play:
         problems = [*self.world.ledger.problems, *left_behind(self.world.ledger, self.runs.values())]
         return Played(
             self.seed, tuple(problems), tuple(self.world.story), self.requests, self.acts, self.deaths,
-            self.world.ledger.unseen, tuple(sorted(f"{r.plan.runbook} {r.outcome}" for r in self.runs.values())),
+            tuple(sorted(f"{r.plan.runbook} {r.outcome}" for r in self.runs.values())),
         )  # fmt: skip
 
     @property

@@ -44,7 +44,6 @@ def figures(played: list[Played], seconds: float) -> dict[str, object]:
         "requests": sum(one.requests for one in played),
         "acts_of_others": sum(one.acts for one in played),
         "deaths": sum(one.deaths for one in played),
-        "reverted_and_done_again_unseen": sum(one.unseen for one in played),
         "runs": dict(Counter(outcome for one in played for outcome in one.outcomes)),
         "with_problems": sum(bool(one.problems) for one in played),
         "problems": dict(Counter(problem.split(":")[0] for one in played for problem in one.problems)),

@@ -64,6 +64,10 @@ def test_what_is_right_is_no_problem(changes: list[tuple[str, dict[str, Any]]]) 
         ("foreign_undone", [(PERSON, CLOSED), (US, JOINED), (US, OPEN)]),
         ("foreign_undone", [(PERSON, {"spec": {"suspend": True}}), (US, OPEN)]),
         ("foreign_undone", [(PERSON, {"spec": {"taints": [{**TAINT, "key": "theirs"}]}}), (US, OPEN)]),
+        (
+            "foreign_undone",
+            [(US, HELD), (PERSON, {**HELD, "spec": {"taints": [TAINT]}}), (PERSON, HELD), (US, OPEN)],
+        ),
         ("foreign_touched", [(US, {"spec": {"parallelism": 3}})]),
         ("foreign_touched", [(US, {"spec": {}, "annotations": {"theirs": "x"}})]),
         ("opted_out", [(US, HELD), (PERSON, OUT), (US, {**OPEN, "labels": OUT["labels"]})]),
@@ -85,11 +89,3 @@ def test_a_deletion_and_an_eviction_from_an_open_node_are_found() -> None:
     ledger.call_begins()
     ledger.take(US, "MODIFIED", "Pod", {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}})
     assert rules(ledger) == {"deleted"}
-
-
-def test_what_is_reverted_and_done_again_unseen_is_counted() -> None:
-    ledger = told(
-        (US, HELD), (PERSON, {"spec": {"taints": [TAINT]}, "annotations": MARKS}), (PERSON, HELD), (US, OPEN)
-    )
-    assert ledger.problems == []
-    assert ledger.unseen == 1

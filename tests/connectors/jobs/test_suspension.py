@@ -66,6 +66,19 @@ def test_a_job_whose_marks_a_person_took_off_is_not_suspended_again_by_the_same_
 
 
 @every_kind
+def test_a_job_that_a_person_resumed_and_suspended_again_stays_suspended(kind: JobKind) -> None:
+    fields: Object = {}
+    for step in reversed(kind.suspend_at):
+        fields = {f"f:{step}": fields}
+    noted = {"managedFields": [{"manager": "kubectl-patch", "operation": "Update", "fieldsV1": fields}]}
+    theirs = merged(held(kind), {"metadata": noted})
+    for decided in (resume(theirs, kind, RESUME), take_back(theirs, kind, SUSPEND)):
+        assert isinstance(decided, Blocked)
+        assert decided.by_person
+        assert "kubectl-patch" in decided.reason
+
+
+@every_kind
 def test_a_second_incident_suspends_it_again(kind: JobKind) -> None:
     suspended = held(kind)
     assert isinstance(suspend(suspended, kind, SUSPEND_AGAIN), Blocked)

@@ -81,6 +81,28 @@ def test_a_person_who_opens_a_node_that_they_had_closed_keeps_it_open_and_our_ma
     assert after["metadata"].get("annotations", {}) == {}
 
 
+def written_by(manager: str, *path: str) -> Object:
+    """What the API server notes about who set a field."""
+    fields: Object = {}
+    for step in reversed(path):
+        fields = {f"f:{step}": fields}
+    return {"metadata": {"managedFields": [{"manager": manager, "operation": "Update", "fieldsV1": fields}]}}
+
+
+def test_a_node_that_a_person_opened_and_closed_again_is_theirs() -> None:
+    for manager, is_ours in (("faultline", True), ("kubectl-cordon", False)):
+        found: Object = merged(closed(FIRST), written_by(manager, "spec", "unschedulable"))
+        decided = undone(found, FIRST)
+        assert isinstance(decided, GuardedChange) is is_ours
+        if isinstance(decided, Blocked):
+            assert decided.by_person
+            assert "cordoned again manually (by kubectl-cordon)" in decided.reason
+    taints: Object = merged(closed(FIRST), written_by("kubectl-taint", "spec", "taints"))
+    assert isinstance(undone(taints, FIRST), GuardedChange), (
+        "taints are one field: whoever adds one owns the list"
+    )
+
+
 @pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
 def test_a_node_opens_only_when_its_last_owner_goes(order: tuple[Effect, Effect]) -> None:
     found = closed(FIRST, SECOND)
