@@ -51,7 +51,8 @@ LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
 K8S = Path(__file__).parents[2] / "k8s"
 TEMPLATES = K8S / "node-work" / "templates"
-OBJECTS = read_object_templates(K8S / "features" / "templates" / "objects")
+OBJECT_FILES = K8S / "features" / "templates" / "objects"
+OBJECTS = read_object_templates(OBJECT_FILES)
 REPLACES = "karpenter-nodeclaim-delete"
 SESSION = "session"
 """The step whose validation is a session of diagnostics; any other is the single Job of the template."""
@@ -219,7 +220,7 @@ async def live(life: Life) -> None:
         {"mode": Mode.AUTO, "lease_s": LEASE_S, **NO_LIMITS, **life.more}
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
-    settings = NodeWorkSettings(replace_node=REPLACES)
+    settings = NodeWorkSettings(object_templates=OBJECT_FILES, replace_node=REPLACES)
     of_cluster = (
         NodeConnector(cluster),
         _Validations(
