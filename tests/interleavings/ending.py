@@ -5,7 +5,8 @@
     released     nothing is held for a run that succeeded with a release, or that took its steps back
 
 None of them is asked of an object whose marks somebody else has changed: there Faultline keeps its hands off, its own marks
-included (docs/decisions/004), and tells how to take the rest off. Nor of one that is opted out by now.
+included (docs/decisions/004), and tells how to take the rest off. Opening a held node is such a change also where the cordon
+had been there before Faultline's: it is a person's word that the node serves. Nor of an object that is opted out by now.
 """
 
 from __future__ import annotations

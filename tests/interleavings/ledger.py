@@ -59,7 +59,7 @@ class Entry:
     reverted: set[tuple[Field, str]] = field(default_factory=set)
     """What somebody else took back, and for which incident it had been done."""
     changed_by_others: set[str] = field(default_factory=set)
-    """Who changed a field that Faultline had set, since it last set one."""
+    """Who changed a field that Faultline had set, or opened a node that it held, whoever had closed that."""
 
     @property
     def name(self) -> str:
@@ -143,6 +143,8 @@ class Ledger:
             before, after = known.values.get(name), values.get(name)
             if before == after:
                 continue
+            if author != US and name == UNSCHEDULABLE and after is None and _incidents(known.values):
+                known.changed_by_others.add(author)
             if author != US and known.by.get(name) == US:
                 known.changed_by_others.add(author)
                 if name in OURS_TO_SET and after is None:
