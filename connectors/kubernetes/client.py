@@ -90,6 +90,13 @@ class Cluster:
         self._connect_s = min(5.0, timeout_s)
         self._resources: dict[str, Resource] = {}
 
+    def _no_second_sending(self) -> None:
+        """Have the HTTP client send nothing twice by itself: it repeats a DELETE whose answer was lost, past the lease."""
+        rest = self._api.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+            rest.pool_manager._retry_connection = False
+
     @classmethod
     async def connect(cls, settings: KubernetesSettings) -> Self:
         """From a kubeconfig, or the pod's own service account when none is set. Sends nothing yet.
@@ -332,6 +339,7 @@ class Cluster:
     ) -> aiohttp.ClientResponse:
         """The response with its body still unread; a 401 is answered once with fresh credentials."""
         headers = {"Accept": "application/json", "Content-Type": content_type or "application/json"}
+        self._no_second_sending()
 
         async def once() -> aiohttp.ClientResponse:
             try:

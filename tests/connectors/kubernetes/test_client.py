@@ -99,6 +99,21 @@ async def test_a_connection_cut_instead_of_an_answer_may_have_been_applied() -> 
             await cluster.evict("team-a", "train-0")
 
 
+async def test_a_deletion_whose_answer_was_lost_is_not_sent_again() -> None:
+    sent = []
+
+    async def cut(request: web.Request) -> web.Response:
+        sent.append(request.method)
+        assert request.transport is not None
+        request.transport.abort()
+        return answer(200)
+
+    async with cluster_of(cut) as cluster:
+        with pytest.raises(MaybeApplied):
+            await cluster.delete(NODE, uid="u-1")
+    assert sent == ["DELETE"]
+
+
 @pytest.mark.parametrize(
     ("more", "expected"), [({"details": BUDGET}, EvictionBlocked), ({"message": "too many"}, Temporary)]
 )
