@@ -6,7 +6,6 @@ directly. What can be done for a job is declared in `streams.job_kinds`; each le
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
@@ -27,8 +26,7 @@ from streams.job_kinds.rights import how_to_permit
 from streams.model.clock import Clock, utc_now
 
 NODES_ONE_BY_ONE = 500
-"""Up to so many nodes of a job are read one by one, `AT_ONCE` at a time."""
-AT_ONCE = 8
+"""Up to so many nodes of a job are read one by one."""
 
 Pull = Callable[[JobLever], Awaitable[Outcome]]
 
@@ -161,22 +159,8 @@ class TrainingJobs:
         if len(names) > NODES_ONE_BY_ONE:
             listed = await self._cluster.list_all(path_of("v1", "nodes"))
             return {node["metadata"]["name"]: node for node in listed}
-        found: dict[str, Object] = {}
-
-        async def look(waiting: list[str]) -> None:
-            while waiting:
-                name = waiting.pop()
-                try:
-                    found[name] = await self._cluster.get(path_of("v1", "nodes", name=name))
-                except NotFound:
-                    continue
-                except BaseException:
-                    waiting.clear()  # the others have nothing to go on for
-                    raise
-
-        waiting = sorted(names)
-        await asyncio.gather(*(look(waiting) for _ in range(AT_ONCE)))
-        return found
+        found = await self._cluster.get_each(path_of("v1", "nodes", name=name) for name in sorted(names))
+        return {node["metadata"]["name"]: node for node in found.values()}
 
 
 def _is_begun(job: Object, effect: Effect) -> bool:

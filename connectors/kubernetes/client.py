@@ -12,7 +12,8 @@ may have been.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import quote
@@ -40,6 +41,8 @@ _PATCH_TYPES: Mapping[PatchKind, str] = {
 }
 
 FIELD_MANAGER = "faultline"
+READS_AT_ONCE = 8
+"""How many objects are read at a time where several are read by name."""
 SILENT_WATCH_S = 90.0
 """The server sends a bookmark about once a minute; a watch without any event for longer counts as dead."""
 
@@ -169,6 +172,27 @@ class Cluster:
     async def list_all(self, path: str, *, query: Mapping[str, str] | None = None) -> list[Object]:
         """A list that is known to be small, e.g. the pods of one node or one job."""
         return [item async for items, _ in self.list_pages(path, query=query) for item in items]
+
+    async def get_each(self, paths: Iterable[str]) -> dict[str, Object]:
+        """Those of the objects that exist, by their paths; `READS_AT_ONCE` are read at a time.
+
+        For a few out of many, where a list would be of all of them.
+        """
+        waiting, found = list(paths), dict[str, Object]()
+
+        async def read() -> None:
+            while waiting:
+                path = waiting.pop()
+                try:
+                    found[path] = await self.get(path)
+                except errors.NotFound:
+                    continue
+                except BaseException:
+                    waiting.clear()  # the others need not go on
+                    raise
+
+        await asyncio.gather(*(read() for _ in range(min(READS_AT_ONCE, len(waiting)))))
+        return found
 
     async def create(self, path: str, body: Object) -> Object:
         """POST of an object to its collection (or to a subresource)."""

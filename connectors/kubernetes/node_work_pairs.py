@@ -127,18 +127,17 @@ class PairDiagnosis:
         return state_of(job) == "running" and not stalled(self._diagnostic, job, self._clock())
 
     async def _jobs(self, effect: Effect, planned: Sequence[Sequence[Pair]]) -> dict[Pair, Object] | Outcome:
-        listed = await self._cluster.list_all(
-            self._path(), query={"labelSelector": f"{PAIRS_OF}={_mark(effect)}"}
-        )
-        by_name = {job["metadata"]["name"]: job for job in listed}
         jobs: dict[Pair, Object] = {}
         begun = effect.prior.get("pairs")
-        for pair in (pair for pairs in planned for pair in pairs):
-            job = by_name.get(pair_job_name(effect, pair))
-            if job is not None and not is_of(job, effect):
-                return Refused(f"the Job {job['metadata']['name']} was not made for this effect")
-            if job is not None:
-                jobs[pair] = job
+        for pairs in planned:  # read by name: to list Jobs is a right that nothing else here needs
+            paths = {self._path(pair_job_name(effect, pair)): pair for pair in pairs}
+            there = await self._cluster.get_each(paths)
+            for path, job in there.items():
+                if not is_of(job, effect):
+                    return Refused(f"the Job {job['metadata']['name']} was not made for this effect")
+                jobs[paths[path]] = job
+            if not there:
+                break  # nor is there anything of the rounds after it
         if isinstance(begun, int) and len(jobs) < begun:
             return Blocked.person(f"someone deleted Jobs of the diagnosis of {effect.target}")
         return jobs
@@ -203,8 +202,8 @@ class PairDiagnosis:
                 return value
         return None
 
-    def _path(self) -> str:
-        return path_of("batch/v1", "jobs", namespace=self._namespace)
+    def _path(self, name: str | None = None) -> str:
+        return path_of("batch/v1", "jobs", namespace=self._namespace, name=name)
 
 
 def pair_job_name(effect: Effect, pair: Pair) -> str:
