@@ -6,8 +6,8 @@ before and after its calls and takes over what it had committed; answers get los
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ import tests.crash_matrix
 from connectors.base import NoLease, Outcome, Unknown
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster, Object
+from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.nodes import NodeConnector
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
@@ -70,6 +71,14 @@ class _Interrupted(Cluster):
     async def _call(self, method: str, path: str, *more: Any, **named: Any) -> Object:
         self.before(method, path)
         return await super()._call(method, path, *more, **named)
+
+    async def get_each(self, paths: Iterable[str]) -> dict[str, Object]:
+        """One after the other: what is asked at once arrives in any order, and a seed is one story."""
+        found: dict[str, Object] = {}
+        for path in paths:
+            with suppress(NotFound):
+                found[path] = await self.get(path)
+        return found
 
 
 async def play(seed: int, density: float = 0.35) -> Played:
