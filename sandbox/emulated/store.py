@@ -11,7 +11,7 @@ import asyncio
 import copy
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
@@ -87,8 +87,9 @@ class Selector:
 class Store:
     """All objects of one cluster. What it hands out are its own objects: never modify them, `put` a changed copy."""
 
-    def __init__(self, clock: Clock = utc_now) -> None:
+    def __init__(self, clock: Clock = utc_now, new_uid: Callable[[], object] = uuid.uuid4) -> None:
         self.clock = clock
+        self._new_uid = new_uid
         self.version = 1
         self._objects: dict[tuple[Kind, str | None, str], Object] = {}
         self._log: deque[StoreEvent] = deque(maxlen=LOG_LENGTH)
@@ -118,7 +119,7 @@ class Store:
         if namespace is not None:
             about["namespace"] = namespace
         about |= {
-            "uid": str(uuid.uuid4()),
+            "uid": str(self._new_uid()),
             "creationTimestamp": rfc3339(self.clock().replace(microsecond=0)),
             "generation": 1,
         }

@@ -6,8 +6,10 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import count
 from random import Random
 from typing import Any
+from uuid import UUID
 
 from sandbox.emulated.controllers import Controllers
 from sandbox.emulated.store import JOBS, NODES, PODS, PYTORCH_JOBS, Kind, Object, Store
@@ -46,7 +48,8 @@ class AttributedStore(Store):
     """A store that tells a ledger of each change. What comes over HTTP is Faultline's; everybody else says who they are."""
 
     def __init__(self, clock: Clock, ledger: Ledger) -> None:
-        super().__init__(clock)
+        numbers = count(1)
+        super().__init__(clock, lambda: UUID(int=next(numbers)))  # the same in each story of a seed
         self._ledger = ledger
         self._author = US
 
