@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import ssl
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -51,6 +52,7 @@ def http_client(
     timeout_s: float,
     headers: Mapping[str, str] | None = None,
     auth: tuple[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> httpx.AsyncClient:
     """A client for one API. It follows no redirects (a body must not end up elsewhere) and retries nothing.
 
@@ -62,7 +64,8 @@ def http_client(
         headers={"User-Agent": "faultline", "Accept": "application/json", **(headers or {})},
         auth=auth,
         follow_redirects=False,
-        trust_env=not _is_loopback(httpx.URL(base_url).host),
+        verify=tls if tls is not None else True,
+        trust_env=not is_loopback(httpx.URL(base_url).host),
     )
 
 
@@ -96,29 +99,48 @@ async def change(
         Rejected: the server refused it.
     """
 
-    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
-        # Checked again right before the request is written: waiting for a connection may take longer than the lease.
-        if event.endswith("send_request_headers.started"):
-            lease.check()
-
     sent: dict[str, Any] = {"json": json, "params": params, "headers": dict(headers or {})}
     if upload is not None and upload.part:
         sent["files"] = {upload.part: (upload.name, upload.content, upload.media_type)}
     elif upload is not None:
         sent["content"] = upload.content
         sent["headers"]["Content-Type"] = upload.media_type
+    response = await send_once(client, method, path, lease=lease, **sent)
+    answer = _answer(_where(client, method, path), response, uncertain=Ambiguous)
+    if isinstance(answer, list):  # as Jira answers an upload
+        return {"items": answer}
+    return answer
+
+
+async def send_once(
+    client: httpx.AsyncClient, method: str, path: str, *, lease: LeaseHeld, **sent: Any
+) -> httpx.Response:
+    """Send a request that changes something, once, and return the response as it is, whatever its status.
+
+    Raises:
+        Fenced: the lease does not hold any more; nothing was sent.
+        Temporary: it certainly did not arrive.
+        Ambiguous: it may have arrived.
+    """
+
+    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
+        # Checked again right before the request is written: waiting for a connection may take longer than the lease.
+        if event.endswith("send_request_headers.started"):
+            lease.check()
+
     lease.check()
     try:
-        response = await client.request(method, path, **sent, extensions={"trace": check_before_send})
+        return await client.request(method, path, **sent, extensions={"trace": check_before_send})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
-    where = _where(client, method, path)
-    answer = _answer(where, response, uncertain=Ambiguous)
-    if isinstance(answer, list):  # as Jira answers an upload
-        return {"items": answer}
-    return answer
+
+
+def answer_of(client: httpx.AsyncClient, method: str, path: str, response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a response to `send_once`, with the meaning and the errors of `change`."""
+    answer = _answer(_where(client, method, path), response, uncertain=Ambiguous)
+    return answer if isinstance(answer, dict) else {"items": answer}
 
 
 async def deliver(
@@ -321,7 +343,8 @@ def _what(error: Exception) -> str:
     return f"{type(error).__name__} {error}".strip()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
     if host == "localhost":
         return True
     try:

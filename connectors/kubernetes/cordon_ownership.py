@@ -26,6 +26,7 @@ from connectors.kubernetes.annotations import (
     GIVEN_UP,
     INCIDENT,
     MANAGED,
+    POWER,
     PRIOR,
     SLINKY_REASON,
     annotations_of,
@@ -219,7 +220,7 @@ def _uncordoned(node: Object, hold: CordonOwnership) -> Object:
     # A cordon that was there before ours is not ours to write: it stays, or is gone, as its owner has left it.
     ours: Object = {"unschedulable": None} if hold.prior == "schedulable" else {}
     return {
-        "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR, *_slinky_reason(node)))},
+        "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR, POWER, *_slinky_reason(node)))},
         "spec": {**ours, "taints": _other_taints(node) or None},
     }
 

@@ -54,6 +54,7 @@ from connectors.kubernetes.pod_roles import (
     kept_by,
     tolerates_cordon,
 )
+from connectors.power.power_mark import is_proven_off
 from streams.model.clock import Clock, utc_now
 from streams.model.signal import Attribute
 
@@ -98,6 +99,11 @@ def give_up(node: Object, effect: Effect) -> GuardedChange | Outcome:
         return Waiting(
             LOOK_AGAIN_S,
             f"{name} is NotReady but not cordoned for this incident; will not set the out-of-service taint",
+        )
+    if effect.params.get("fenced") and not is_proven_off(node, effect.incident):
+        return Waiting(
+            LOOK_AGAIN_S,
+            f"{name} is dead and not proven to be off (power_cycle_node with leave_off); will not set the out-of-service taint",
         )
     result = _result(effect, out_of_service=True)
     if is_out_of_service(node):

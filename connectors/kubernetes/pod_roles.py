@@ -107,6 +107,8 @@ class DrainPolicy:
     local_data: Literal["keep", "scratch", "all"] = "scratch"
     """`scratch`: what pods keep in emptyDir and hostPath volumes may be left behind, volumes that are bound to the node not."""
     dead_node: bool = True
+    fenced: bool = False
+    """Whether a dead node has to be proven off before its pods are given up."""
     scope: Literal["node", "gpu"] = "node"
     """`gpu`: only pods that hold the incident's GPU, where that can be known."""
 
@@ -119,6 +121,7 @@ class DrainPolicy:
             "protected": (False, True),
             "local_data": ("keep", "scratch", "all"),
             "dead_node": (False, True),
+            "fenced": (False, True),
             "scope": ("node", "gpu"),
         }
         for name, values in known.items():

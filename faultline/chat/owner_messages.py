@@ -28,7 +28,7 @@ from streams.model.run import Mode, PlannedStep, Run, StepRecord, StepState
 OWNER = "owner/"
 """How the slots of these messages begin: `owner/<job>/<state>`."""
 
-_EVICTING = ("drain_node", "reset_gpu", "reboot_node")
+_EVICTING = ("drain_node", "reset_gpu", "reboot_node", "power_cycle_node")
 _NOT_BEGUN = (StepState.PENDING, StepState.BLOCKED, StepState.AWAITING_APPROVAL)
 
 

@@ -120,6 +120,8 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.spares import Spares
     from connectors.kubernetes.work_diagnostics import read_diagnostic
     from connectors.kubernetes.work_object_templates import objects_of
+    from connectors.power.power_cycle import PowerCycle
+    from connectors.power.work_hook import WorkHook
     from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
@@ -145,6 +147,12 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
                 connectors.append(NodeWork(cluster, work, templates, diagnostics=diagnostics, others=others))
             if objects:
                 connectors.append(TemplatedObjects(cluster, work, objects, others=others))
+            if work.redfish.is_set:
+                connectors.append(PowerCycle(cluster, work, others=others))
+            if work.hook.url is not None:
+                hook = WorkHook(cluster, work, others=others)
+                stack.push_async_callback(hook.close)
+                connectors.append(hook)
             if work.pairs is not None:
                 pairs = read_diagnostic(work.pairs, "node_work.pairs")
                 connectors.append(PairDiagnosis(cluster, work, pairs))

@@ -66,6 +66,7 @@ def due_step(
     *,
     shadow: bool = False,
     incident: str = "",
+    actions: frozenset[str] | None = None,
 ) -> EscalationStep:
     """The escalation step that is due by the history, starting at `runbook`.
 
@@ -75,6 +76,7 @@ def due_step(
             destructive steps count once per incident.
         runbooks: All of them by id. A step whose runbook is missing is not taken, and `why` says so.
         incident: The incident itself: its own runs without destructive steps do not count.
+        actions: Those that are carried out here; None for all of them.
     """
     known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow]
     known = [run for run in known if not is_nondestructive(run) or run.incident != incident]
@@ -95,7 +97,7 @@ def due_step(
         counted = f"{runbook.id} has run {times} times for {of} within {_span(step.within_s)}"
         if program := _one_program(root, [r for r in recent if is_nondestructive(r)]):
             counted += f" (each time {program} crashed: it may be that program)"
-        above = runbooks.get(step.to)
+        above = offered(runbooks.get(step.to), runbooks, actions)
         if above is None or above.id in seen:
             reasons.append(f"{counted}, but the next step {step.to} is no known runbook")
             break
@@ -103,6 +105,20 @@ def due_step(
         seen.add(above.id)
         runbook = above
     return EscalationStep(runbook, "; ".join(reasons))
+
+
+def offered(
+    runbook: Runbook | None, runbooks: Mapping[str, Runbook], actions: frozenset[str] | None
+) -> Runbook | None:
+    """The runbook, or the next one above it that is not passed over for want of its action (`only_with`)."""
+    seen: set[str] = set()
+    while runbook is not None and actions is not None and runbook.only_with not in (None, *actions):
+        seen.add(runbook.id)
+        above = runbooks.get(runbook.escalation.to) if runbook.escalation is not None else None
+        if above is None or above.id in seen:
+            return runbook  # the end: its repair is left to an operator
+        runbook = above
+    return runbook
 
 
 def _one_program(root: Entity, crashes: Iterable[Run]) -> str:

@@ -54,6 +54,7 @@ _OURS = {
     "suspend_job": {"job_suspended"},
     "resume_job": {"job_resumed"},
     "reboot_node": {"node_rebooted", "node_drained"},
+    "power_cycle_node": {"node_rebooted", "node_drained"},
 }
 _OURS_UNDONE = {"cordon_node": _OURS["uncordon_node"], "suspend_job": _OURS["resume_job"]}
 

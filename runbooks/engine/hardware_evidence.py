@@ -48,6 +48,7 @@ _TRIED = frozenset(
     {
         "reset_gpu",
         "reboot_node",
+        "power_cycle_node",
         "replace_node",
         "apply_template",
         "validate_node",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from runbooks.engine.escalation import due_step, entity_names, faulty_entity, is_above, is_nondestructive
+from runbooks.engine.escalation import (
+    due_step,
+    entity_names,
+    faulty_entity,
+    is_above,
+    is_nondestructive,
+    offered,
+)
 from runbooks.engine.guardrails.rollout import Held, held_by_rollout
 from runbooks.engine.job_history import history_of
 from runbooks.engine.partition_documents import PartitionDocuments
@@ -118,7 +125,8 @@ class Planner:
             choice = select(incident, self._runbooks, self._history(incident))
             chosen, why = choice.runbook, choice.why
         else:
-            chosen, why = self._by_id.get(step.to), f"the next escalation step {step.to} is no known runbook"
+            chosen = offered(self._by_id.get(step.to), self._by_id, self._actions)
+            why = f"the next escalation step {step.to} is no known runbook"
         if chosen is None:
             self._leave(incident, why, now)
             return
@@ -192,7 +200,16 @@ class Planner:
             for run in self._documents.runs.counted_for(incident.cluster, entity_names(entity))
             if not is_nondestructive(run) or not self._is_merged(run.incident)
         ]
-        step = due_step(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
+        step = due_step(
+            runbook,
+            entity,
+            history,
+            self._by_id,
+            now,
+            shadow=shadow,
+            incident=incident.id,
+            actions=self._actions,
+        )
         return step.runbook, step.why
 
     def _history(self, incident: Incident) -> JobHistory:

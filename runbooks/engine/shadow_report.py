@@ -33,6 +33,7 @@ _SAME: Mapping[str, frozenset[str]] = {
     "suspend_job": frozenset({"job_suspended", "job_deleted", "job_restarted"}),
     "reset_gpu": frozenset({"node_rebooted"}),
     "reboot_node": frozenset({"node_rebooted"}),
+    "power_cycle_node": frozenset({"node_rebooted"}),
     "replace_node": frozenset({"node_deleted", "node_replaced"}),
 }
 """Actions of operators that amount to the same as a step."""

@@ -21,6 +21,7 @@ CLASSES: Mapping[str, ActionClass] = {
     "suspend_job": "move",
     "reset_gpu": "reset",
     "reboot_node": "reboot",
+    "power_cycle_node": "reboot",
     "replace_node": "replace",
 }
 """The class of each destructive action, as `responder.approval_classes` names it."""

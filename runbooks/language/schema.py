@@ -42,6 +42,7 @@ DESTRUCTIVE = frozenset(
         "suspend_job",
         "reset_gpu",
         "reboot_node",
+        "power_cycle_node",
         "replace_node",
         "apply_template",
     }
@@ -63,11 +64,19 @@ TICKET_DEADLINE_S = 86400.0
 """The default deadline of a ticket: it delays nothing else, and ticket systems may be down for hours."""
 
 NODE_WORK = frozenset(
-    {"reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes"}
+    {
+        "reset_gpu",
+        "reboot_node",
+        "power_cycle_node",
+        "validate_node",
+        "replace_node",
+        "apply_template",
+        "diagnose_nodes",
+    }
 )
 """Actions that are left for manual handling, with all steps that need them, where no connector carries them out."""
 
-DISRUPTIVE = frozenset({"reset_gpu", "reboot_node", "replace_node", "apply_template"})
+DISRUPTIVE = frozenset({"reset_gpu", "reboot_node", "power_cycle_node", "replace_node", "apply_template"})
 """Node work that continues once it has started, whoever waits for it: until its end is known nothing may run on the node."""
 
 OF_JOB_NODES = frozenset({"diagnose_nodes", "cordon_slow_nodes"})
@@ -91,7 +100,7 @@ INTERNAL = frozenset({"await_progress", "await_work", "notify", "ask"})
 Action = Literal[
     "cordon_node", "cordon_slow_nodes", "uncordon_node", "drain_node", "request_checkpoint", "collect_evidence",
     "suspend_job", "resume_job", "verify_job",
-    "reset_gpu", "reboot_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
+    "reset_gpu", "reboot_node", "power_cycle_node", "validate_node", "replace_node", "apply_template", "diagnose_nodes",
     "release_spare", "return_spare",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "await_work", "notify", "ask",
 ]  # fmt: skip
@@ -117,7 +126,7 @@ SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", 
 PARAMS: Mapping[str, Mapping[str, Type]] = {
     "drain_node": {
         "only": one_of("gpu", "all"), "bare": YES_NO, "protected": YES_NO,
-        "local_data": one_of("keep", "scratch", "all"), "dead_node": YES_NO, "scope": one_of("node", "gpu"),
+        "local_data": one_of("keep", "scratch", "all"), "dead_node": YES_NO, "fenced": YES_NO, "scope": one_of("node", "gpu"),
     },
     "open_ticket": {"summary": TEXT, "text": TEXT},
     "comment_ticket": {"text": TEXT, "ticket": TEXT},
@@ -129,6 +138,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "resume_job": {"avoid": TEXT}, "verify_job": {}, "notify": {}, "ask": {},
     "await_work": {},
     "diagnose_nodes": {},
+    "power_cycle_node": {"leave_off": YES_NO},
 }  # fmt: skip
 """The parameters of each action. The connector of an action that is not here checks them when it is called: a template has
 its own besides `template` and `as`."""
@@ -184,6 +194,9 @@ class Runbook(StrictModel, CrossChecked):
     priority: int = Field(0, ge=0, le=1000)
     parameters: Parameters = Field(default_factory=dict)
     escalation: Escalate | None = None
+    only_with: Action | None = Field(
+        None, description="as an escalation step it is passed over where nothing carries this action out"
+    )
     steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, SecretStr, StringConstraints, field_validator
 
+from streams.config.power_settings import RedfishSettings, WorkHookSettings
 from streams.config.setting_types import Channel, Namespace, Url
 from streams.config.settings import Contradiction, Section
 from streams.model.signal import Severity
@@ -49,6 +50,8 @@ class NodeWorkSettings(Section):
     replace_node: str | None = Field(
         None, description="which of those templates replaces a node: the action replace_node"
     )
+    redfish: RedfishSettings = RedfishSettings()
+    hook: WorkHookSettings = WorkHookSettings()
     wait_for_others_s: float = Field(
         7200.0,
         gt=0,
@@ -62,6 +65,8 @@ class NodeWorkSettings(Section):
             (action == "validate_node" and self.diagnostics is not None)
             or (action == "diagnose_nodes" and self.pairs is not None)
             or (action == "apply_template" and self.object_templates is not None)
+            or (action == "power_cycle_node" and self.redfish.is_set)
+            or action in self.hook.actions
         )
 
     def contradictions(self) -> Iterator[Contradiction]:
@@ -70,6 +75,12 @@ class NodeWorkSettings(Section):
             yield ("validate_node", "diagnostics"), "both are set: a node is validated by one of them"
         if self.replace_node is not None and self.object_templates is None:
             yield ("object_templates", "replace_node"), "not set, and replace_node names a template of it"
+        for action, key, is_set in (
+            ("power_cycle_node", "redfish", self.redfish.is_set),
+            ("replace_node", "replace_node", self.replace_node is not None),
+        ):
+            if is_set and action in self.hook.actions:
+                yield ("hook.actions", key), f"{action} is set up twice: there, and by node_work.{key}"
 
 
 def _none_when_empty(value: object) -> object:

@@ -9,7 +9,7 @@ from faultline.runtime.processes import PROCESSES
 from faultline.runtime.settings import load
 from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Mode
-from tests.deploy.manifests import BASE, NODE_WORK, objects
+from tests.deploy.manifests import BASE, FEATURES, NODE_WORK, objects
 
 DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"}
 ROLES = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "ClusterRole"}
@@ -110,3 +110,20 @@ def test_a_template_takes_no_more_privileges_than_it_says() -> None:
         assert pod["containers"][0].get("securityContext", {}).get("privileged", False) is bool(
             pod.get("hostPID")
         )
+
+
+def test_the_component_for_bmcs_sets_what_the_settings_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch = yaml.safe_load((FEATURES / "redfish/responder.yaml").read_text())
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    for variable in container["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    redfish = load().node_work.redfish
+    assert redfish.is_set
+    assert load().node_work.offers("power_cycle_node")
+    (mount,) = container["volumeMounts"]
+    assert str(redfish.ca_file).startswith(mount["mountPath"])
+    assert redfish.user_file.startswith(mount["mountPath"])
+    kustomization = yaml.safe_load((FEATURES / "redfish/kustomization.yaml").read_text())
+    assert [patch["path"] for patch in kustomization["patches"]] == ["responder.yaml"]

@@ -57,6 +57,7 @@ class _Contribution:
     reserved: int
     """Admitted destructive steps that have not started yet."""
     failed_at: datetime | None
+    incident: str
     wants: frozenset[str]
     """Names of the nodes it acts on, admitted or not."""
     jobs: frozenset[str]
@@ -131,7 +132,7 @@ class RunCounts:
         """Add a run that ended before the window of any count: of it count only the nodes that it may still hold cordoned."""
         part = _Contribution(
             shadow=shadow, created_at=created_at, targets=frozenset(), busy=frozenset(), cordons=cordons, started=(),
-            reserved=0, failed_at=None, wants=frozenset(), jobs=jobs,
+            reserved=0, failed_at=None, incident="", wants=frozenset(), jobs=jobs,
         )  # fmt: skip
         self._put(run_id, part)
 
@@ -230,8 +231,11 @@ class RunCounts:
         return (took[ceil(MOVES_SHARE * len(took)) - 1] if took else None), len(took)
 
     def failures(self, since: datetime) -> list[str]:
-        """Ids of runs that acted and failed after `since`, oldest first."""
-        return [run_id for _, run_id in self._failed[_after(self._failed, since) :]]
+        """Ids of runs that acted and failed after `since`, oldest first; of the runs of one incident only the latest."""
+        failed = [run_id for _, run_id in self._failed[_after(self._failed, since) :]]
+        # A node that no rung of its ladder helps is one failure, not a reason to stop the cluster: its latest run counts.
+        latest = {self._parts[run_id].incident: run_id for run_id in failed}
+        return [run_id for run_id in failed if latest[self._parts[run_id].incident] == run_id]
 
     def wanting(self, *, shadow: bool, since: datetime) -> Iterator[tuple[str, frozenset[str]]]:
         """Runs planned after `since`, with the names of the nodes they act on."""
@@ -300,6 +304,7 @@ def _contribution(run: Run) -> _Contribution:
         started=tuple(started),
         reserved=reserved,
         failed_at=failed_at.astimezone(UTC) if failed_at is not None else None,
+        incident=run.incident,
         wants=frozenset(node_targets(run)),
         jobs=frozenset(job_targets(run)),
         moved=None if shadow else _moved(run),

@@ -48,7 +48,7 @@ from streams.model.run import (
     stricter,
 )
 
-_SETTINGS = {"apply_template": "object_templates", "diagnose_nodes": "pairs"}
+_SETTINGS = {"apply_template": "object_templates", "diagnose_nodes": "pairs", "power_cycle_node": "redfish"}
 """The setting of an action where it has another name."""
 
 V = TypeVar("V", bound=Plain)

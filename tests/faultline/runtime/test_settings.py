@@ -66,3 +66,33 @@ def test_a_mistyped_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
         load(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("redfish: {address: 'https://bmc.example'}", r"redfish\.address: .* is not https://"),
+        ("redfish: {address: 'http://{node}.example'}", r"redfish\.address: .* is not https://"),
+        (
+            "redfish: {address: 'https://{node}.example'}",
+            r"redfish\.user_file: not set, and address needs a login",
+        ),
+        (
+            "redfish: {annotation: a/b, user_file: /u, password_file: /p}",
+            r"redfish\.hosts: not set, and an annotation may name any host",
+        ),
+        ("hook: {url: 'https://tool.example', actions: [replace_node]}", r"hook\.secret: not set"),
+        ("hook: {actions: [replace_node]}", r"hook\.url: not set"),
+        (
+            "redfish: {address: 'https://{node}.example', user_file: /u, password_file: /p}\n"
+            "  hook: {url: 'https://tool.example', secret: 'whsec_YSBzZWNyZXQgb2YgdGhlIHRvb2wncyB2ZXJ5IG93bi4=', "
+            "actions: [power_cycle_node]}",
+            r"hook\.actions: power_cycle_node is set up twice",
+        ),
+    ],
+)
+def test_power_that_cannot_work_is_refused_at_the_start(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(f"node_work:\n  {text}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load(file)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
-from runbooks.engine.escalation import counted_name, due_step, entity_names, faulty_entity, is_above
+from runbooks.engine.escalation import counted_name, due_step, entity_names, faulty_entity, is_above, offered
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
@@ -528,3 +528,17 @@ def test_the_next_rung_is_not_begun_when_a_person_stops_a_run_that_still_gives_b
     board.advance(NOW)
     (run,) = board.runs.values()
     assert (run.outcome, run.state, run.has_work) == ("cancelled", RunState.CANCELLED, False)
+
+
+def test_a_rung_that_nothing_here_carries_out_is_passed_over() -> None:
+    cycle = book("cycle", "replace").model_copy(update={"only_with": "power_cycle_node"})
+    books = {one.id: one for one in (book("reboot", "cycle"), cycle, book("replace"))}
+    ran_once = [ran("reboot", at(-10))]
+    with_it = frozenset({"power_cycle_node"})
+    assert due_step(books["reboot"], ROOT, ran_once, books, NOW, actions=with_it).runbook.id == "cycle"
+    assert due_step(books["reboot"], ROOT, ran_once, books, NOW, actions=frozenset()).runbook.id == "replace"
+    assert offered(books["cycle"], books, with_it) is books["cycle"]
+    alone = {"cycle": cycle.model_copy(update={"escalation": None})}
+    assert offered(alone["cycle"], alone, frozenset()) is alone["cycle"], (
+        "the last one is left to an operator"
+    )

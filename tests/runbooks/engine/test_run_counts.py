@@ -129,3 +129,16 @@ def test_pods_are_found_by_node_and_job_wherever_they_have_moved(
             assert {p.key for p in view.pods_on(where)} == {p.key for p in live if p.node == where}
         for of in (JOB, OTHER_JOB):
             assert {p.key for p in view.pods_of(of.key)} == {p.key for p in live if p.job == of}
+
+
+def test_a_ladder_that_helps_nothing_counts_as_one_failure_for_the_breaker() -> None:
+    def failed(number: int, incident: str) -> Run:
+        run = closed("node-00", cluster(), finished=True, confirmed=60.0)
+        records = tuple(replace(r, state=StepState.FAILED, finished_at=NOW) for r in run.steps)
+        name = f"run-{number}"
+        return replace(run, id=name, incident=incident, steps=records, admitted_at=run.admitted_at or NOW)
+
+    ladder = [failed(number, "inc-1") for number in range(4)]
+    assert RunCounts(ladder).failures(LONG_AGO) == ["run-3"]
+    three = [*ladder, failed(5, "inc-2"), failed(6, "inc-3")]
+    assert RunCounts(three).failures(LONG_AGO) == ["run-3", "run-5", "run-6"]

@@ -41,7 +41,8 @@ WAYS = {
     "repeat-offender": MOVE,
     "gpu-reset": [*MOVE, *RESET],
     "node-reboot": [*MOVE, *REBOOT],
-    "node-replace": MOVE,
+    "node-power-cycle": [*MOVE, "power_cycle_node", "validate_node", "uncordon_node"],
+    "node-replace": [*MOVE, "replace_node"],
     "silent-node": [*MOVE, *REBOOT],
     "node-down": MOVE,
     "host-memory": MOVE,
@@ -195,7 +196,7 @@ def test_a_step_that_fails_ends_as_the_runbook_says(sample: Sample, step: str) -
 def test_a_node_that_cannot_be_repaired_climbs_to_its_replacement_and_is_never_given_back(
     sample: Sample, step: str
 ) -> None:
-    fails = ("validate",) if step == "validate" else ("reset", "reboot")
+    fails = ("validate",) if step == "validate" else ("reset", "reboot", "cycle")
     walk = Walk(sample.incident, refuses(*fails), library=library(sample))
     ladder, at = [BOOKS[sample.runbook]], BOOKS[sample.runbook]
     while at.escalation is not None:

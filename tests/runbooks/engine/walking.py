@@ -21,7 +21,7 @@ from streams.model.run import Run, StepState
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, cluster, radius
 
 UNLIMITED = ACTIONS | NODE_WORK | TICKETS
-REPAIRS = frozenset({"reset_gpu", "reboot_node"})
+REPAIRS = frozenset({"reset_gpu", "reboot_node", "power_cycle_node"})
 WORKED_ON = "await_work"
 """Instead of a repair of ours: people worked on the node."""
 ELSEWHERE = "node-12"
@@ -75,7 +75,7 @@ class World:
                 assert self.closed >= (self.slow or set()), f"{job} is resumed on a node that was slow"
                 self.suspended.discard(job)
                 self.resumed.add(job)
-            case "reset_gpu" | "reboot_node":
+            case "reset_gpu" | "reboot_node" | "power_cycle_node":
                 assert name in self.closed, f"{action} of {name}, which is in service"
                 assert not self.suspended, f"{action} of {name} while {self.suspended} wait for it"
                 self.sound[name] = action

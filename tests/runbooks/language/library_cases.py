@@ -72,6 +72,7 @@ SAMPLES = (
     Sample("repeat-offender", "gpu_off_bus", facts=xid(79, "restart_bm", repeats=2)),
     Sample("gpu-reset", "straggler", facts=signs("gpu.slow.clock_straggler"), certainty=LIKELY, escalated=True),
     Sample("node-reboot", "gpu_fault", facts=xid(62, "reset_gpu"), escalated=True),
+    Sample("node-power-cycle", "gpu_off_bus", facts=xid(79, "restart_bm"), escalated=True),
     Sample("node-replace", "gpu_off_bus", facts=xid(79, "restart_bm"), escalated=True),
     Sample("silent-node", "silent_node", ON_NODE, {"silent": True, "culprit_ranks": (8, 9), "waited_s": 600}),
     Sample("silent-rank", "silent_node", ON_NODE, {"silent": True, "others_keep_up": True}, LIKELY),

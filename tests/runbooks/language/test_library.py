@@ -20,7 +20,7 @@ from tests.runbooks.language.library_cases import SAMPLES, Sample
 from tests.runbooks.scenes import LIBRARY, cluster
 
 BOOKS = {book.id: book for book in LIBRARY}
-REPAIRS = ("reset_gpu", "reboot_node")
+REPAIRS = ("reset_gpu", "reboot_node", "power_cycle_node")
 WORK = (*REPAIRS, "await_work")
 """What is done to a node before it is validated: by us, or by whoever planned it."""
 every_book = pytest.mark.parametrize("book", LIBRARY, ids=lambda book: book.id)
