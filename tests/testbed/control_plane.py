@@ -41,13 +41,19 @@ class ControlPlane:
     """One control plane with its data, logs and kubeconfig files in ``folder``.
 
     ``users`` adds static users (name → groups) beside ``admin``. ``node_grace_s`` is how long a silent node
-    counts as healthy; a kubelet renews its lease four times in it.
+    counts as healthy; a kubelet renews its lease four times in it. ``operated`` are the kinds of the training
+    operator, which is there for those alone.
     """
 
     def __init__(
-        self, folder: Path, *, users: Mapping[str, Sequence[str]] | None = None, node_grace_s: int = 20
+        self,
+        folder: Path,
+        *,
+        users: Mapping[str, Sequence[str]] | None = None,
+        node_grace_s: int = 20,
+        operated: Sequence[str] = programs.OPERATED,
     ) -> None:
-        self._site = programs.Site(folder, users or {}, node_grace_s)
+        self._site = programs.Site(folder, users or {}, node_grace_s, operated)
         self._children: dict[str, Child] = {}
         self.server = self._site.server
         self.audit = audit.AuditLog(self._site.audit_log)
@@ -60,10 +66,13 @@ class ControlPlane:
         *,
         users: Mapping[str, Sequence[str]] | None = None,
         node_grace_s: int = 20,
+        operated: Sequence[str] = programs.OPERATED,
     ) -> Iterator[ControlPlane]:
         """Run a control plane for a ``with`` block, in a folder of its own unless one is given."""
         with tempfile.TemporaryDirectory(prefix="faultline-kubernetes-") as own:
-            control_plane = cls(folder or Path(own), users=users, node_grace_s=node_grace_s)
+            control_plane = cls(
+                folder or Path(own), users=users, node_grace_s=node_grace_s, operated=operated
+            )
             try:
                 control_plane.start()
                 yield control_plane
@@ -91,7 +100,8 @@ class ControlPlane:
     def start_component(self, name: str) -> None:
         """Start one program (``kube-apiserver``, …) on its own port and data, and wait until it answers."""
         if name == "training-operator":
-            self.define(parts.part("training-operator").folder / "crds" / "kubeflow.org_pytorchjobs.yaml")
+            definitions = parts.part("training-operator").folder / "crds"
+            self.define(*(definitions / f"kubeflow.org_{kind.lower()}s.yaml" for kind in self._site.operated))
         self._launch(programs.ORDER[name](self._site))
 
     def component(self, name: str) -> Child:
@@ -142,8 +152,8 @@ class ControlPlane:
 
     def define(self, *definitions: Path) -> None:
         """Apply CustomResourceDefinitions from files and wait until the server takes objects of their kinds."""
-        for file in definitions:
-            (name,) = self.kubectl("apply", "--server-side", "-f", str(file), "-o", "name").split()
+        files = [argument for file in definitions for argument in ("-f", str(file))]
+        for name in self.kubectl("apply", "--server-side", *files, "-o", "name").split():
 
             def is_established(name: str = name) -> bool:
                 conditions = self.get(name).get("status", {}).get("conditions") or []

@@ -14,18 +14,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.testbed import audit, parts
+from tests.testbed import audit, parts, workloads
 from tests.testbed.children import free_port
 from tests.testbed.identities import COMPONENTS, Identities
 
 _LOOPBACK = "127.0.0.1"
 
+OPERATED = tuple(kind for kind in workloads.KUBEFLOW if kind != "MPIJob")
+"""The kinds whose jobs the training operator runs unless it is told otherwise. Its MPIJob and the MPI operator's share a name,
+so one cluster has one of them."""
+
 
 class Site:
     """What the programs of one control plane share: a folder, ports, users, and the key for service accounts."""
 
-    def __init__(self, folder: Path, users: Mapping[str, Sequence[str]], node_grace_s: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        users: Mapping[str, Sequence[str]],
+        node_grace_s: int,
+        operated: Sequence[str] = OPERATED,
+    ) -> None:
         self.folder = folder
+        self.operated = operated
         self.node_grace_s = node_grace_s
         purposes = ("etcd", "peers", "api", "controllers", "scheduler", "operator", "metrics")
         self.at = {purpose: f"{_LOOPBACK}:{free_port()}" for purpose in purposes}
@@ -142,10 +153,10 @@ def kwok(site: Site) -> Program:
 
 
 def training_operator(site: Site) -> Program:
-    """Return the controller of PyTorchJobs; the definition of their kind must be there before."""
+    """Return the controllers of the site's kinds; the definitions of those must be there before."""
     arguments = (
         f"--kubeconfig={site.identities.kubeconfig('testbed:training-operator')}",
-        "--enable-scheme=pytorchjob",
+        *(f"--enable-scheme={kind.lower()}" for kind in site.operated),
         f"--health-probe-bind-address={site.at['operator']}",
         f"--metrics-bind-address={site.at['metrics']}",
         "--zap-log-level=info",

@@ -1,4 +1,4 @@
-"""What runs on the testbed, as plain objects: GPU nodes, a PyTorchJob, an indexed Job, a disruption budget."""
+"""What runs on the testbed, as plain objects: GPU nodes, jobs of the training operator, an indexed Job, a disruption budget."""
 
 from __future__ import annotations
 
@@ -6,6 +6,42 @@ from typing import Any
 
 GPU = "nvidia.com/gpu"
 POOL = "testbed.faultline.dev/pool"
+
+
+KUBEFLOW = {
+    "PyTorchJob": ("pytorchReplicaSpecs", "pytorch", "Master"),
+    "TFJob": ("tfReplicaSpecs", "tensorflow", "Chief"),
+    "XGBoostJob": ("xgbReplicaSpecs", "xgboost", "Master"),
+    "PaddleJob": ("paddleReplicaSpecs", "paddle", "Master"),
+    "MPIJob": ("mpiReplicaSpecs", "mpi", "Launcher"),
+}
+"""The kinds of the training operator: where their roles stand, their container's name, and their first role."""
+
+
+def kubeflow_job(
+    kind: str,
+    name: str,
+    namespace: str,
+    *,
+    pool: str,
+    workers: int = 3,
+    gpus: int = 8,
+    annotations: dict[str, str] | None = None,
+    grace_s: int = 30,
+) -> dict[str, Any]:
+    """Return a job of one of ``KUBEFLOW``: a first pod and ``workers`` workers, each with ``gpus`` GPUs, on nodes of ``pool``."""
+    roles, container, first = KUBEFLOW[kind]
+    pod = _pod(container, pool, gpus, annotations, grace_s)
+    replicas = {"restartPolicy": "OnFailure", "template": pod}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "runPolicy": {"suspend": False, "cleanPodPolicy": "None"},
+            roles: {first: {"replicas": 1} | replicas, "Worker": {"replicas": workers} | replicas},
+        },
+    }
 
 
 def pytorch_job(
@@ -19,20 +55,16 @@ def pytorch_job(
     grace_s: int = 30,
 ) -> dict[str, Any]:
     """Return a PyTorchJob of a master and ``workers`` workers, each with ``gpus`` GPUs, on nodes of ``pool``."""
-    pod = _pod("pytorch", pool, gpus, annotations, grace_s)
-    replicas = {"restartPolicy": "OnFailure", "template": pod}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "runPolicy": {"suspend": False, "cleanPodPolicy": "None"},
-            "pytorchReplicaSpecs": {
-                "Master": {"replicas": 1} | replicas,
-                "Worker": {"replicas": workers} | replicas,
-            },
-        },
-    }
+    return kubeflow_job(
+        "PyTorchJob",
+        name,
+        namespace,
+        pool=pool,
+        workers=workers,
+        gpus=gpus,
+        annotations=annotations,
+        grace_s=grace_s,
+    )
 
 
 def indexed_job(
@@ -76,7 +108,7 @@ def disruption_budget(
 
 def gpu_node(name: str, *, pool: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
     """Return a node that a simulated kubelet takes care of, with room for pods and ``gpus`` GPUs."""
-    room = {"cpu": "192", "memory": "2Ti", "pods": "110", GPU: str(gpus)}
+    room = {"cpu": "192", "memory": "2Ti", "ephemeral-storage": "1Ti", "pods": "110", GPU: str(gpus)}
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -24,6 +24,10 @@ everywhere = pytest.mark.parametrize(
     [
         pytest.param("real", "Job", marks=[pytest.mark.cluster, pytest.mark.nightly]),
         pytest.param("real", "PyTorchJob", marks=pytest.mark.cluster),
+        *(
+            pytest.param("real", kind, marks=[pytest.mark.cluster, pytest.mark.nightly])
+            for kind in ("TFJob", "XGBoostJob", "PaddleJob")
+        ),
         pytest.param("emulated", "PyTorchJob", marks=[pytest.mark.embedded, pytest.mark.nightly]),
     ],
     indirect=["either_world"],
@@ -36,11 +40,11 @@ class JobCase(Case):
     action = ""
     deadline_s = 120.0
 
-    def __init__(self, world: KubeWorld, kind: str) -> None:
+    def __init__(self, world: KubeWorld, kind: str, version: str | None = None) -> None:
         super().__init__(world.proxy)
         self.world = world
         self.kind = kind
-        self.path = jobs_at(kind, world.namespace, "train")
+        self.path = jobs_at(kind, world.namespace, "train", version=version)
 
     def effect(self) -> Effect:
         return self.world.effect(self.action, Target(self.kind, "train", self.world.namespace))
@@ -77,35 +81,42 @@ class ResumeCase(JobCase):
         return [mark.get(RESUMED) for mark in self.taken()].count("key-1")
 
 
-async def job(kind: str, world: KubeWorld) -> Object:
-    """A job of two pods, and a node with room for both."""
+async def job(kind: str, world: KubeWorld, *, stopped: bool = False) -> Object:
+    """A job of two pods, and a node with room for both; `stopped` for the incident by an earlier effect."""
     await world.add_node(kubelet=True)
+    where = {"pool": world.namespace, "gpus": 1}
     if kind == "Job":
-        return workloads.indexed_job("train", world.namespace, pool=world.namespace, pods=2, gpus=1)
-    return workloads.pytorch_job("train", world.namespace, pool=world.namespace, workers=1, gpus=1)
+        made = workloads.indexed_job("train", world.namespace, pods=2, **where)
+    else:
+        made = workloads.kubeflow_job(kind, "train", world.namespace, workers=1, **where)
+    if stopped:
+        made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
+        made["spec"] |= KNOWN[kind].suspend(True)["spec"]
+    return made
+
+
+async def created(world: KubeWorld, kind: str, made: Object, *, run: bool) -> None:
+    """Create the job, and with `run` wait for its pods."""
+    await world.cluster.create(jobs_at(kind, world.namespace, version=made["apiVersion"]), made)
+    if run:
+        await world.all_run(2)
 
 
 @everywhere
 class TestSuspendJob(ConnectorContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
-        world = either_world
-        collection = jobs_at(kind, world.namespace)
-        await world.cluster.create(collection, await job(kind, world))
-        await world.all_run(2)
-        yield SuspendCase(world, kind)
-        await world.cluster.delete(f"{collection}/train", propagation="Background")
+        await created(either_world, kind, await job(kind, either_world), run=True)
+        case = SuspendCase(either_world, kind)
+        yield case
+        await either_world.cluster.delete(case.path, propagation="Background")
 
 
 @everywhere
 class TestResumeJob(EffectContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
-        world = either_world
-        made = await job(kind, world)
-        made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
-        made["spec"] |= {"suspend": True} if kind == "Job" else {"runPolicy": {"suspend": True}}
-        collection = jobs_at(kind, world.namespace)
-        await world.cluster.create(collection, made)
-        yield ResumeCase(world, kind)
-        await world.cluster.delete(f"{collection}/train", propagation="Background")
+        await created(either_world, kind, await job(kind, either_world, stopped=True), run=False)
+        case = ResumeCase(either_world, kind)
+        yield case
+        await either_world.cluster.delete(case.path, propagation="Background")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,22 +24,26 @@ from tests.testbed.waiting import eventually
 pytestmark = pytest.mark.cluster
 
 LEASE = NoLease()
-every_kind = pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
+ALIKE = ("TFJob", "XGBoostJob", "PaddleJob")
+"""Kinds of the training operator that share their controller's frame with PyTorchJob: they get the whole story at night."""
+every_kind = pytest.mark.parametrize(
+    "kind", ["Job", "PyTorchJob", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ALIKE)]
+)
 
 
 async def running_job(world: KubeWorld, kind: str, *, nodes: int) -> tuple[Target, list[Object]]:
     """A job of four pods of a whole node each, running on four of `nodes` nodes."""
     for _ in range(nodes):
         await world.add_node(kubelet=True)
-    build = workloads.indexed_job if kind == "Job" else workloads.pytorch_job
-    collection = jobs_at(kind, world.namespace)
-    made = await world.cluster.create(collection, build("train", world.namespace, pool=world.namespace))
+    build = workloads.indexed_job if kind == "Job" else partial(workloads.kubeflow_job, kind)
+    job = build("train", world.namespace, pool=world.namespace)
+    made = await world.cluster.create(jobs_at(kind, world.namespace, version=job["apiVersion"]), job)
     pods = await world.all_run(4)
     return Target(kind, "train", world.namespace, made["metadata"]["uid"]), pods
 
 
-@every_kind
-async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld, kind: str) -> None:
+async def leave_the_bad_node(world: KubeWorld, kind: str) -> None:
+    """Close a node under a job of four pods, move the job, and open the node again."""
     target, pods = await running_job(world, kind, nodes=5)
     bad, before = pods[1]["spec"]["nodeName"], {pod["metadata"]["uid"] for pod in pods}
     nodes, jobs = NodeConnector(world.cluster), TrainingJobs(world.cluster)
@@ -65,6 +70,11 @@ async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in await world.pods())
     assert isinstance(await nodes.undo(cordon, LEASE), Done)
     assert "unschedulable" not in (await world.node(bad))["spec"]
+
+
+@pytest.mark.parametrize("kind", ["Job", "PyTorchJob", *ALIKE])
+async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld, kind: str) -> None:
+    await leave_the_bad_node(world, kind)
 
 
 @every_kind
@@ -160,7 +170,7 @@ async def test_a_job_that_is_gone_or_another_one_is_refused(world: KubeWorld, ki
 
 
 async def test_a_kind_without_a_lever_is_refused_by_name(world: KubeWorld) -> None:
-    target = Target("RayJob", "train", world.namespace)
+    target = Target("FlinkDeployment", "train", world.namespace)
     outcome = await TrainingJobs(world.cluster).apply(world.effect("suspend_job", target), LEASE)
     assert isinstance(outcome, Refused)
-    assert "RayJob" in outcome.reason
+    assert "FlinkDeployment" in outcome.reason
