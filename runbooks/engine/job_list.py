@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +18,21 @@ WORDS: Mapping[str, str] = {
     "queue": "sent back to its Kueue queue, and admitted elsewhere",
 }
 """What is done with each lever (`streams.job_kinds.kind.Lever`)."""
+
+EVICTED = "never stopped: the drain evicts its pods on the closed node within their budgets"
+ANEW = "and its controller makes them anew elsewhere"
+AFTER_DRAIN: Mapping[WorkloadClass, str] = {
+    WorkloadClass.NOTEBOOK: "; what it holds in memory is lost, so save it before",
+    WorkloadClass.BATCH: "; what they had done since they last saved it is done again",
+}
+"""What its owner should know of a drain, besides."""
+NAMED = 3
+"""Nodes that are named in a text."""
+BARE = (
+    "nothing: no controller would make it anew, so it is never evicted; "
+    "delete it and create it again once its node is closed, and it runs elsewhere"
+)
+SAME_NAME = "; they keep their names, so each waits until the old one is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +64,7 @@ def listed_jobs(
     keys = set(view.jobs) | {pod.job.key for pod in view.pods.values() if pod.job is not None and _runs(pod)}
     nodes = {pod.node for pod in view.pods.values() if pod.node is not None}
     found = [_job(key, view, progress or {}) for key in keys if ended or not _is_over(view.jobs.get(key))]
-    found += [_bare(pod) for node in nodes for pod in bare_pods(node, view)]
+    found += [_bare(pod, view) for node in nodes for pod in bare_pods(node, view)]
     return sorted(found, key=lambda one: (-one.gpus, one.namespace, one.name, one.kind))
 
 
@@ -61,6 +76,7 @@ def _job(key: str, view: ClusterView, progress: Mapping[str, datetime]) -> Liste
         iter(sorted(classes)), WorkloadClass.TRAINING
     )
     condition = condition_of(key, view)
+    nodes = tuple(sorted({pod.node for pod in pods if pod.node is not None}))
     return ListedJob(
         kind=kind,
         namespace=namespace,
@@ -68,19 +84,19 @@ def _job(key: str, view: ClusterView, progress: Mapping[str, datetime]) -> Liste
         workload=workload.value,
         state=_state(fact, pods),
         gpus=sum(pod.gpus for pod in pods if pod.node is not None),
-        nodes=tuple(sorted({pod.node for pod in pods if pod.node is not None})),
+        nodes=nodes,
         owner=fact.owner if fact is not None else None,
         lever=fact.lever
         if fact is not None and condition in (JobCondition.STANDS, JobCondition.HEALS)
         else None,
-        can=_can(key, view, condition, fact),
+        can=_can(key, view, condition, fact, workload) + _others_at_work(nodes, view),
         retries_left=fact.retries_left if fact is not None else None,
         heals_within_s=fact.heals_within_s if fact is not None else None,
         last_progress=progress.get(key),
     )
 
 
-def _bare(pod: PodFact) -> ListedJob:
+def _bare(pod: PodFact, view: ClusterView) -> ListedJob:
     return ListedJob(
         kind=POD,
         namespace=pod.namespace,
@@ -91,14 +107,16 @@ def _bare(pod: PodFact) -> ListedJob:
         nodes=(pod.node,) if pod.node else (),
         owner=None,
         lever=None,
-        can="nothing: no controller would make it anew, so it is never evicted",
+        can=f"{BARE}{_others_at_work((pod.node,) if pod.node else (), view)}",
         retries_left=None,
         heals_within_s=None,
         last_progress=None,
     )
 
 
-def _can(key: str, view: ClusterView, condition: JobCondition, fact: JobFact | None) -> str:
+def _can(
+    key: str, view: ClusterView, condition: JobCondition, fact: JobFact | None, workload: WorkloadClass
+) -> str:
     reason = immovable(key, view)
     moved = WORDS.get(fact.lever or "", "stopped, and started elsewhere") if fact is not None else ""
     cost = f"; {fact.cost}" if fact is not None and fact.cost else ""
@@ -108,7 +126,10 @@ def _can(key: str, view: ClusterView, condition: JobCondition, fact: JobFact | N
         case JobCondition.COMPLETED | JobCondition.DIED:
             return "nothing: it is over"
         case JobCondition.NOT_OURS:
-            return "no training job: the drain evicts its pods, and its controller makes them anew"
+            same_name = SAME_NAME if key.startswith("StatefulSet/") else ""
+            return f"{EVICTED}, {ANEW}{same_name}{AFTER_DRAIN.get(workload, '')}"
+        case JobCondition.FIXED if any(pod.replaceable for pod in view.pods_of(key)):
+            return f"its workers evicted from the closed node, and made anew; with its head there nothing: {reason}"
         case JobCondition.FIXED:
             return f"nothing: {reason}"
         case JobCondition.HEALS:
@@ -119,6 +140,14 @@ def _can(key: str, view: ClusterView, condition: JobCondition, fact: JobFact | N
             return "as its kind allows: the inventory does not know it yet"
         case _:
             return moved + cost
+
+
+def _others_at_work(nodes: Sequence[str], view: ClusterView) -> str:
+    """Who else works on its nodes (NVSentinel, HyperPod, a cloud, a person): what they do there is theirs."""
+    working = {node: fact.worked_on for node in nodes if (fact := view.nodes.get(node)) is not None}
+    told = [f"{work.by} works on {node}" for node, work in sorted(working.items()) if work is not None]
+    more = f" and on {len(told) - NAMED} other nodes of it" if len(told) > NAMED else ""
+    return f"; {', '.join(told[:NAMED])}{more}" if told else ""
 
 
 def _state(fact: JobFact | None, pods: list[PodFact]) -> str:

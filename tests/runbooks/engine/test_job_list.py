@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from runbooks.engine.job_list import ListedJob, listed_jobs
 from streams.model.entity import JobRef
-from streams.model.facts import JobFact, PodFact
+from streams.model.facts import JobFact, NodeWork, PodFact
 from streams.model.kinds import WorkloadClass
 from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB, at, cluster
 
@@ -33,8 +35,57 @@ def test_what_cannot_be_done_is_listed_with_the_reason_and_never_as_a_lever() ->
     job = listed(immovable="its spec.managedBy is elsewhere")["research/llm"]
     assert (job.lever, job.can) == (None, "nothing: its spec.managedBy is elsewhere")
     assert listed(lever="suspend", managed=False)["research/llm"].can.startswith("nothing: it is opted out")
-    assert listed(lever="suspend", workload=WorkloadClass.INFERENCE)["research/llm"].can.startswith(
-        "no training job"
+    serves = listed(lever="suspend", workload=WorkloadClass.INFERENCE)["research/llm"]
+    assert (serves.lever, serves.can) == (
+        None,
+        "never stopped: the drain evicts its pods on the closed node within their budgets, "
+        "and its controller makes them anew elsewhere",
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload", "says"),
+    [
+        ("Deployment", WorkloadClass.INFERENCE, "makes them anew elsewhere"),
+        ("StatefulSet", WorkloadClass.INFERENCE, "each waits until the old one is gone"),
+        ("Notebook", WorkloadClass.NOTEBOOK, "save it before"),
+        ("SparkApplication", WorkloadClass.BATCH, "is done again"),
+    ],
+)
+def test_what_is_no_training_job_is_never_stopped_and_its_owner_knows_what_a_drain_does(
+    kind: str, workload: WorkloadClass, says: str
+) -> None:
+    view, owner = cluster(), JobRef(kind, "serving", "chat", "uid-chat")
+    pod = PodFact(
+        CLUSTER, "serving", "chat-0", "u-1", NOW, node="node-09", job=owner, gpus=8, phase="Running"
+    )
+    view.put(replace(pod, workload=workload))
+    (chat,) = [job for job in listed_jobs(view) if job.name == "chat"]
+    assert (chat.kind, chat.workload, chat.lever) == (kind, workload.value, None)
+    assert chat.can.startswith("never stopped")
+    assert says in chat.can
+
+
+def test_who_else_works_on_the_nodes_of_a_job_is_listed_with_it() -> None:
+    view = cluster()
+    for name in ("node-02", "node-03"):
+        work = NodeWork("NVSentinel", "dgxc.nvidia.com/nvsentinel-state", "back")
+        view.put(replace(view.nodes[name], work=work))
+    view.put(PodFact(CLUSTER, "lab", "probe", "u-9", NOW, node="node-03", gpus=1, phase="Running"))
+    found = {job.name: job.can for job in listed_jobs(view)}
+    assert found["llm"].endswith("; NVSentinel works on node-02, NVSentinel works on node-03")
+    assert found["probe"].endswith("; NVSentinel works on node-03")
+    assert "works on" not in found["eval"]
+
+
+def test_a_job_that_only_its_head_keeps_from_moving_is_listed_with_both() -> None:
+    view = cluster()
+    view.put(replace(view.jobs[JOB.key], immovable="shutdownAfterJobFinishes is false"))
+    for pod in list(view.pods_of(JOB.key)):
+        view.put(replace(pod, gpus=8, replaceable=None if pod.node == "node-02" else True))
+    (llm,) = [job for job in listed_jobs(view) if job.name == "llm"]
+    assert llm.can.startswith(
+        "its workers evicted from the closed node, and made anew; with its head there nothing:"
     )
 
 
