@@ -74,7 +74,8 @@ def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outco
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident} already")
     if suspended:
         return not_ours(marks, f"{name} is suspended, and not by Faultline")
-    patch = _write(kind, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
+    kept = {name: read(job) or None for name, read in kind.remembers.items()}
+    patch = _write(kind, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None, **kept})
     begun = Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating", {"suspended": True})
     return GuardedChange(patch, begun)
 
@@ -118,7 +119,7 @@ def take_back(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Out
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
     if (again := _suspended_again(job, kind)) is not None:
         return again
-    patch = _write(kind, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
+    patch = _write(kind, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED, *kind.remembers)))
     return GuardedChange(patch, Done(detail=f"{name} is resumed"))
 
 

@@ -120,7 +120,7 @@ def _row(kind: JobKind) -> Row:
         _stopped(kind, lever),
         "not counted" if kind.retries is no_retries else "counted",
         _heals(kind),
-        _PROOF[kind.proof],
+        "; ".join(filter(None, (_PROOF[kind.proof], kind.proven_by))),
         code(component) if component else "base" if kind.watched_as else "[none](slurm.md)",
     )
 
@@ -166,7 +166,8 @@ def _others() -> Iterator[str]:
     rows = [
         (
             "Deployment, StatefulSet, ReplicaSet, services that hold GPUs",
-            "the drain evicts its pods on the closed node within their budgets, and its controller makes them anew",
+            "never stopped: the drain evicts its pods on the closed node within their budgets, and its controller makes them "
+            "anew; those of a StatefulSet keep their names, so each waits until the old one is gone",
         ),
         (
             "a pod without a controller",

@@ -5,6 +5,7 @@ died       it has failed: nothing can be suspended or resumed, its owner starts 
 fixed      nothing can suspend it: its owner, or its own controller, starts it again
 completed  nothing is left to do
 heals      its own controller, or somebody named on it, replaces what a broken node took: it is watched, then moved
+goes_on    on the bad node are only pods that its controller replaces alone: the drain evicts them, and it is not stopped
 restarted  its own controller has started it elsewhere since the fault: a second restart would only cost time
 not_ours   no training job: the drain moves its pods, and their controller starts them elsewhere
 """
@@ -30,6 +31,7 @@ class JobCondition(StrEnum):
     FIXED = "fixed"
     COMPLETED = "completed"
     HEALS = "heals"
+    GOES_ON = "goes_on"
     RESTARTED = "restarted"
     NOT_OURS = "not_ours"
 
@@ -37,7 +39,7 @@ class JobCondition(StrEnum):
 POD = "Pod"
 """The kind of a bare pod, which stands in for a job here: nobody makes it anew."""
 
-MOVABLE = (JobCondition.STANDS, JobCondition.HEALS, JobCondition.RESTARTED)
+MOVABLE = (JobCondition.STANDS, JobCondition.HEALS, JobCondition.GOES_ON, JobCondition.RESTARTED)
 """Jobs for which there are steps: some of them turn out not to be needed."""
 
 UNMOVABLE = (JobCondition.DIED, JobCondition.FIXED)
@@ -57,7 +59,7 @@ def condition_of(
 
     Args:
         fault_at: When the fault began; without it a job never counts as restarted.
-        node: The node that a restarted job must not be on any more.
+        node: The bad node: a restarted job must not be on it any more, and without it a job never counts as going on.
         uid: The job's uid, if known: a job that was created anew under the same name has been restarted by somebody.
     """
     kind, fact = key.partition("/")[0], view.jobs.get(key)
@@ -72,6 +74,8 @@ def condition_of(
         return JobCondition.DIED if fact.failed else JobCondition.COMPLETED
     if fault_at is not None and pods and all(_is_new(pod, fault_at, node) for pod in pods):
         return JobCondition.RESTARTED if not immovable(key, view) or _heals(fact) else JobCondition.FIXED
+    if node is not None and _goes_on(fact, pods, node):
+        return JobCondition.GOES_ON
     if _heals(fact):
         return JobCondition.HEALS
     return JobCondition.FIXED if immovable(key, view) else JobCondition.STANDS
@@ -131,6 +135,13 @@ def immovable(key: str, view: ClusterView) -> str:
 
 def _heals(fact: JobFact | None) -> bool:
     return fact is not None and bool(fact.heals_within_s)
+
+
+def _goes_on(fact: JobFact | None, pods: tuple[PodFact, ...], node: str) -> bool:
+    """Whether all that a job has on a node is replaced alone. One that is suspended has nothing that could go on."""
+    here = [pod for pod in pods if pod.node == node and pod.ended_at is None]
+    suspended = fact is not None and fact.suspended
+    return bool(here) and not suspended and all(pod.replaceable for pod in here)
 
 
 def _bare_pod(key: str, view: ClusterView) -> PodFact | None:

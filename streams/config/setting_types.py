@@ -15,11 +15,7 @@ from pydantic import AfterValidator
 
 from streams.job_kinds.known import WATCHED_BY_DEFAULT
 
-JOB_KINDS = (
-    *WATCHED_BY_DEFAULT,
-    "ray.io/v1/RayJob",
-    "ray.io/v1/RayCluster",
-)
+JOB_KINDS = WATCHED_BY_DEFAULT
 """Known job kinds, for suggestions only: any other kind can be watched too."""
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|\[[0-9A-Fa-f:.%a-z]+\]")

@@ -22,6 +22,7 @@ from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
 from streams.inventory.workloads import Classifier
+from streams.job_kinds.known import KNOWN
 from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
@@ -193,7 +194,10 @@ class Inventory:
             self._want(self._key(who), None)
             return
         ranks = ranks_of(pod, self._specified(job)) if top and trains else None
-        self._want(self._key(who), pod_fact(self._cluster, pod, at, job=top, ranks=ranks, work=work))
+        kind = KNOWN.get(top.kind) if top else None
+        goes_on = kind is not None and kind.goes_on_without(pod)
+        fact = pod_fact(self._cluster, pod, at, job=top, ranks=ranks, work=work, replaceable=goes_on)
+        self._want(self._key(who), fact)
 
     def _specified(self, job: KubeObject | None) -> KubeObject | None:
         """The object that says what a job's pods are: the job, what it wraps, or what it has made; None while it is unknown."""

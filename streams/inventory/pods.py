@@ -23,8 +23,10 @@ def pod_fact(
     work: Workload,
     job: JobRef | None,
     ranks: PodRanks | None = None,
+    replaceable: bool = False,
 ) -> PodFact:
-    """What the API server says of a pod, given its class and the job and the ranks that were worked out for it.
+    """What the API server says of a pod, given its class, and what was worked out for it: its job, its ranks, and whether that
+    job goes on without it.
 
     Raises:
         BadInput: when the object has no name.
@@ -56,6 +58,7 @@ def pod_fact(
         removed_at=_removed_at(pod, at),
         exit_code=exit_code,
         exited_at=exited_at,
+        replaceable=True if replaceable else None,
     )
 
 

@@ -1,6 +1,6 @@
 """When the controllers of kinds that can do so replace what a broken node took, and how soon. Pure, over the job object.
 
-Sources: JobSet, "Failure policy"; PyTorch, "torchrun" (restarts, membership changes); KubeRay, "In-tree autoscaling"; DLRover,
+Sources: JobSet, "Failure policy"; PyTorch, "torchrun" (restarts, membership changes); DLRover,
 "Fault tolerance". A job that hangs does not fail, so none of these is certain: whoever waits must have a deadline.
 """
 
@@ -10,8 +10,6 @@ from streams.model.kube_objects import KubeObject, annotations_of, items, part, 
 
 RESTART_S = 180.0
 """A failed pod is noticed and the job made anew; an image may have to be pulled."""
-AUTOSCALER_S = 300.0
-"""An idle autoscaler looks every few seconds; its pods wait for the scheduler."""
 RELAUNCH_S = 600.0
 """A master waits for heartbeats to be missed, then relaunches the pod and the processes gather again."""
 NOT_IN_PLACE = "jobset.sigs.k8s.io/disable-in-place-restart"
@@ -49,13 +47,6 @@ def by_elastic_launcher(job: KubeObject) -> float | None:
     restarts = whole(policy.get("maxRestarts"))
     elastic = least is not None and most is not None and least < most
     return RESTART_S if elastic and restarts != 0 else None
-
-
-def by_autoscaler(job: KubeObject) -> float | None:
-    """The autoscaler of a Ray cluster asks for new workers in place of those that are lost."""
-    spec = part(job, "spec")
-    clusters = (spec, part(spec, "rayClusterSpec"), part(spec, "rayClusterConfig"))
-    return AUTOSCALER_S if any(one.get("enableInTreeAutoscaling") is True for one in clusters) else None
 
 
 def by_master(job: KubeObject) -> float | None:

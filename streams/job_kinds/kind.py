@@ -8,7 +8,7 @@ object as the API server shows it, in which any part may be missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -123,6 +123,11 @@ usual_end = ended_by_condition(ENDS)
 """The end of a job of most kinds."""
 
 
+def no_end(job: KubeObject) -> End | None:
+    """For kinds that run until somebody deletes them."""
+    return None
+
+
 def has_suspended_condition(job: KubeObject) -> bool:
     """Whether its controller reports the suspension: from then on it creates no pods."""
     return holds(job, "Suspended")
@@ -201,7 +206,13 @@ class JobKind:
     """What changes with every restart of the job as a whole, besides its uid; empty where the object does not tell."""
     templates: Callable[[KubeObject], Sequence[tuple[str, ...]]] = lambda job: ()
     """Paths of the pod templates whose scheduling fields may be changed while the job is suspended."""
+    goes_on_without: Callable[[KubeObject], bool] = lambda pod: False
+    """Whether its controller replaces this pod of it alone once it is evicted, while the job goes on."""
+    remembers: Mapping[str, Callable[[KubeObject], str]] = field(default_factory=dict)
+    """Annotations that are written on the job when it is suspended: what its object forgets by then, and is needed after."""
     proof: Proof = Proof.DOCUMENTED
+    proven_by: str = ""
+    """By which controller in which version, or what of it is not proven; for `docs/jobs.md`."""
     notes: tuple[str, ...] = ()
     """What operators should know; sentences, for `docs/jobs.md`."""
 

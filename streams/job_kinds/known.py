@@ -16,6 +16,9 @@ from streams.job_kinds.leader_worker_set import LEADER_WORKER_SET
 from streams.job_kinds.mpi_job import MPI_JOB
 from streams.job_kinds.paddle_job import PADDLE_JOB
 from streams.job_kinds.pytorch_job import PYTORCH_JOB
+from streams.job_kinds.ray_cluster import RAY_CLUSTER
+from streams.job_kinds.ray_job import RAY_JOB
+from streams.job_kinds.ray_service import RAY_SERVICE
 from streams.job_kinds.slurm_job import SLURM_KIND
 from streams.job_kinds.tf_job import TF_JOB
 from streams.job_kinds.train_job import TRAIN_JOB
@@ -34,6 +37,9 @@ _JOBS: Mapping[str, JobKind] = {
         JAX_JOB,
         JOB_SET,
         TRAIN_JOB,
+        RAY_JOB,
+        RAY_CLUSTER,
+        RAY_SERVICE,
         VOLCANO_JOB,
         LEADER_WORKER_SET,
         DISAGGREGATED_SET,

@@ -11,6 +11,7 @@ from streams.job_kinds.kind import JobKind, Proof, Role, by_name, count_of
 from streams.model.kube_objects import KubeObject, part, text, whole
 
 JOB_NAME = "training.kubeflow.org/job-name"
+PROVEN_BY = "training-operator 1.7.0"
 
 
 def roles(job: KubeObject) -> Iterable[Role]:
@@ -44,7 +45,8 @@ def kubeflow_kind(
     *,
     api_versions: tuple[str, ...] = ("kubeflow.org/v1",),
     notes: Sequence[str] = (),
-    proof: Proof = Proof.DOCUMENTED,
+    proof: Proof = Proof.REAL,
+    proven_by: str = PROVEN_BY,
 ) -> JobKind:
     """A kind of the training operator."""
     return JobKind(
@@ -58,5 +60,6 @@ def kubeflow_kind(
         incarnation=lambda job: text(part(job, "status"), "startTime") or "",
         templates=templates,
         proof=proof,
+        proven_by=proven_by,
         notes=("Suspending deletes its pods and its PodGroup and counts as no restart.", *notes),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streams.job_kinds.kind import Proof, Retries
-from streams.job_kinds.kubeflow import kubeflow_kind
+from streams.job_kinds.kubeflow import PROVEN_BY, kubeflow_kind
 from streams.model.kube_objects import KubeObject, part, whole
 
 V2 = "kubeflow.org/v2beta1"
@@ -31,6 +31,7 @@ MPI_JOB = replace(
         "mpijobs",
         api_versions=(V2, "kubeflow.org/v1"),
         proof=Proof.SIMULATED,
+        proven_by=f"v1 against its own controller, {PROVEN_BY}",
         notes=(
             "Of v2beta1 the launcher's Job is suspended too, and its retries are known; the suspension costs none.",
         ),

@@ -146,6 +146,8 @@ class PodFact:
     exit_code: int | None = None
     """With what its container ended last that ended badly; None where none did, or Kubernetes took the pod away."""
     exited_at: AwareDatetime | None = None
+    replaceable: Literal[True] | None = None
+    """Its job goes on when it is evicted, and its controller replaces it alone: a worker of a Ray cluster."""
     kind: Literal["pod"] = "pod"
 
     @property

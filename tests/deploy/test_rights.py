@@ -147,6 +147,7 @@ MOVED = {
     "jobs-lws",
     "jobs-kueue",
     "jobs-volcano",
+    "jobs-ray",
     "jobs-jobset",
     "jobs-trainer",
     "jobs-appwrapper",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from runbooks.engine.job_condition import JobCondition, condition_of
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.names import names
 from streams.model.facts import PodFact
@@ -17,6 +18,7 @@ from streams.model.run import PlannedStep
 
 LINES = 20
 """Lines of one plan; what is not listed is counted."""
+GOING_ON = ", made anew by its controller while the job goes on"
 NAMED = 5
 """Pods named in a line."""
 
@@ -42,7 +44,8 @@ def _of_node(step: PlannedStep, node: str, stopped: set[str], view: ClusterView)
         if pod.workload is not WorkloadClass.SYSTEM and (pod.gpus or step.params.get("only") == "all"):
             groups.setdefault(pod.job.key if pod.job else "", []).append(pod)
     for key, pods in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
-        fate = _fate(key, pods, stopped, bare=bool(step.params.get("bare")))
+        goes_on = bool(key) and condition_of(key, view, node=node) is JobCondition.GOES_ON
+        fate = GOING_ON if goes_on else _fate(key, pods, stopped, bare=bool(step.params.get("bare")))
         yield f"{node}: {_count(pods)} {_whose(key)}{fate}: {_named(pods)}"
     if step.params.get("only") == "all":
         yield f"{node}: and what else runs there, but for the system's own pods"

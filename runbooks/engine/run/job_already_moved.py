@@ -27,13 +27,15 @@ AFTER_STOP = ("resume_job", "verify_job", "await_progress")
 """Actions on a job that has been suspended."""
 
 HAS_NOT_HEALED = "its own controller has not replaced what it lost"
+GOES_ON = "its controller replaces alone what it has on"
 
 
 def moved_already(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str:
     """Why a `suspend_job`, or a step that follows it, is not needed; empty when it is.
 
-    It is not when the job has ended or cannot be moved, when its own controller replaces what it lost, nor when that or another
-    run has started it since the fault and none of its pods runs on the bad node any more; its progress is still awaited then.
+    It is not when the job has ended or cannot be moved, when its own controller replaces what it lost or what the drain evicts,
+    nor when that or another run has started it since the fault and none of its pods runs on the bad node any more; its progress
+    is still awaited then.
     """
     if planned.action in AFTER_STOP:
         return _skipped_with_suspend(transition, planned, context)
@@ -52,6 +54,8 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
             return why
         case JobCondition.FIXED:
             return owner_text(transition, planned, context)
+        case JobCondition.GOES_ON:
+            return f"{GOES_ON} {node}: {target} is not stopped, and the drain evicts that"
         case JobCondition.RESTARTED if _is_another(planned, context):
             return f"{target} was created anew since"
         case JobCondition.RESTARTED if node is not None:
@@ -223,9 +227,8 @@ def _skipped_with_suspend(transition: RunTransition, planned: PlannedStep, conte
             continue
         if other.action == "suspend_job":
             gone = completed(planned, context) or died(planned, context) or _is_another(planned, context)
-            stays = condition(planned, context) is JobCondition.FIXED or record.reason.startswith(
-                HAS_NOT_HEALED
-            )
+            left = condition(planned, context) is JobCondition.FIXED and not record.reason.startswith(GOES_ON)
+            stays = left or record.reason.startswith(HAS_NOT_HEALED)
             if planned.action == "resume_job" or gone or stays:
                 return record.reason
         if other.action in ("suspend_job", *AFTER_STOP) and record.effect is not None:

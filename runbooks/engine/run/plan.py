@@ -393,7 +393,7 @@ def _jobs(selector: str, jobs: tuple[JobRef, ...], node: str | None, view: Clust
     job, but cannot be suspended and resumed: the drain moves its pods.
     """
     wanted = UNMOVABLE if selector == "unmovable_jobs" else MOVABLE
-    by_key = {job.key: job for job in jobs if condition_of(job.key, view) in wanted}
+    by_key = {job.key: job for job in jobs if condition_of(job.key, view, node=node) in wanted}
     if selector == "unmovable_jobs" and node is not None:
         pods = (JobRef(POD, pod.namespace, pod.name, pod.uid) for pod in bare_pods(node, view))
         by_key |= {pod.key: pod for pod in pods}

@@ -81,32 +81,34 @@ class ResumeCase(JobCase):
         return [mark.get(RESUMED) for mark in self.taken()].count("key-1")
 
 
-async def job(kind: str, world: KubeWorld, *, stopped: bool = False) -> Object:
-    """A job of two pods, and a node with room for both; `stopped` for the incident by an earlier effect."""
+async def job(kind: str, world: KubeWorld) -> Object:
+    """A job of two pods, and a node with room for both."""
     await world.add_node(kubelet=True)
-    where = {"pool": world.namespace, "gpus": 1}
+    pool = world.namespace
     if kind == "Job":
-        made = workloads.indexed_job("train", world.namespace, pods=2, **where)
-    else:
-        made = workloads.kubeflow_job(kind, "train", world.namespace, workers=1, **where)
-    if stopped:
-        made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
-        made["spec"] |= KNOWN[kind].suspend(True)["spec"]
+        return workloads.indexed_job("train", world.namespace, pool=pool, pods=2, gpus=1)
+    return workloads.kubeflow_job(kind, "train", world.namespace, pool=pool, workers=1, gpus=1)
+
+
+def stopped(kind: str, made: Object) -> Object:
+    """The job as an earlier effect of the same incident has left it."""
+    made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
+    made["spec"] |= KNOWN[kind].suspend(True)["spec"]
     return made
 
 
-async def created(world: KubeWorld, kind: str, made: Object, *, run: bool) -> None:
-    """Create the job, and with `run` wait for its pods."""
+async def created(world: KubeWorld, kind: str, made: Object, *, pods: int = 0) -> None:
+    """Create the job, and wait until so many pods run."""
     await world.cluster.create(jobs_at(kind, world.namespace, version=made["apiVersion"]), made)
-    if run:
-        await world.all_run(2)
+    if pods:
+        await world.all_run(pods)
 
 
 @everywhere
 class TestSuspendJob(ConnectorContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
-        await created(either_world, kind, await job(kind, either_world), run=True)
+        await created(either_world, kind, await job(kind, either_world), pods=2)
         case = SuspendCase(either_world, kind)
         yield case
         await either_world.cluster.delete(case.path, propagation="Background")
@@ -116,7 +118,7 @@ class TestSuspendJob(ConnectorContract):
 class TestResumeJob(EffectContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
-        await created(either_world, kind, await job(kind, either_world, stopped=True), run=False)
+        await created(either_world, kind, stopped(kind, await job(kind, either_world)))
         case = ResumeCase(either_world, kind)
         yield case
         await either_world.cluster.delete(case.path, propagation="Background")

@@ -22,7 +22,7 @@ def job(kind: str, **labels: str) -> Object:
         "apiVersion": next(iter(declared.api_versions), ""),
         "kind": declared.kind or declared.name,
         "metadata": {"name": "llm", "namespace": "research", "uid": "u1", "labels": labels},
-        "spec": {},
+        "spec": {"shutdownAfterJobFinishes": True},  # without it no RayJob can be moved
     }
 
 

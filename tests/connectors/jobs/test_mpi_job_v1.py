@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.connectors.jobs.test_jobs_contract import ResumeCase, SuspendCase, created, job
+from tests.connectors.jobs.test_jobs_contract import ResumeCase, SuspendCase, created, job, stopped
 from tests.connectors.jobs.test_jobs_on_a_cluster import leave_the_bad_node
 from tests.connectors.kube_world import KubeWorld
 from tests.contract.case import Case
@@ -37,12 +37,12 @@ async def test_an_mpi_job_leaves_its_bad_node_and_is_whole_elsewhere(mpi_world: 
 class TestSuspendMpiJob(ConnectorContract):
     @pytest.fixture
     async def case(self, mpi_world: KubeWorld) -> Case:
-        await created(mpi_world, KIND, await job(KIND, mpi_world), run=True)
+        await created(mpi_world, KIND, await job(KIND, mpi_world), pods=2)
         return SuspendCase(mpi_world, KIND, VERSION)
 
 
 class TestResumeMpiJob(EffectContract):
     @pytest.fixture
     async def case(self, mpi_world: KubeWorld) -> Case:
-        await created(mpi_world, KIND, await job(KIND, mpi_world, stopped=True), run=False)
+        await created(mpi_world, KIND, stopped(KIND, await job(KIND, mpi_world)))
         return ResumeCase(mpi_world, KIND, VERSION)

@@ -34,7 +34,11 @@ every_kind = pytest.mark.parametrize("kind", SUSPENDABLE, ids=[kind.name for kin
 
 
 def job(**metadata: object) -> Object:
-    return {"metadata": {"name": "train", "namespace": "team-a", "uid": "uid-train"} | metadata, "spec": {}}
+    about = {"name": "train", "namespace": "team-a", "uid": "uid-train"} | metadata
+    return {
+        "metadata": about,
+        "spec": {"shutdownAfterJobFinishes": True},
+    }  # without it no RayJob can be suspended
 
 
 def held(kind: JobKind) -> Object:

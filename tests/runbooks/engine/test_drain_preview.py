@@ -44,6 +44,15 @@ def test_each_owner_on_the_node_is_told_with_what_becomes_of_its_pods() -> None:
     )
 
 
+def test_a_job_that_goes_on_without_its_pods_there_is_not_told_to_be_stopped() -> None:
+    view = cluster()
+    for pod in list(view.pods_of(JOB.key)):
+        view.put(replace(pod, gpus=8, replaceable=True))
+    assert planned(view).would_evict == (
+        "node-03: 1 pod of PyTorchJob research/llm, made anew by its controller while the job goes on: llm-1",
+    )
+
+
 def test_two_thousand_pods_fit_a_message_and_the_rest_is_counted() -> None:
     view = cluster()
     for number in range(2000):

@@ -41,7 +41,7 @@ def test_a_job_is_told_apart_by_how_the_inventory_shows_it() -> None:
     node = "node-03"
     assert condition_of(JOB.key, play.view, NOW, node) is JobCondition.STANDS
     assert condition_of("PyTorchJob/research/unheard-of", play.view, NOW, node) is JobCondition.STANDS
-    assert condition_of("RayJob/research/tune", play.view, NOW, node) is JobCondition.FIXED
+    assert condition_of("FlinkDeployment/research/tune", play.view, NOW, node) is JobCondition.FIXED
     assert condition_of("StatefulSet/serving/chat", play.view, NOW, node) is JobCondition.NOT_OURS
     fact(play, workload=WorkloadClass.NOTEBOOK)
     assert condition_of(JOB.key, play.view, NOW, node) is JobCondition.NOT_OURS
@@ -174,3 +174,51 @@ def test_a_job_that_has_been_moved_off_the_source_of_a_storm_is_no_victim_of_it(
     restart(play, "node-07", "node-08")
     revise(play, reason="its pods are elsewhere")
     assert play.run.plan == planned
+
+
+def workers_on_the_bad_node(play: Play, *, of: str = "node-03") -> None:
+    """What the job has on a node is replaced by its controller alone, as a worker of a Ray cluster is."""
+    for pod in list(play.view.pods_of(JOB.key)):
+        if pod.node == of:
+            play.view.put(replace(pod, replaceable=True))
+
+
+@pytest.mark.parametrize("immovable", [None, "shutdownAfterJobFinishes is false"])
+def test_a_job_that_goes_on_without_what_is_on_the_bad_node_is_drained_there_and_never_stopped(
+    immovable: str | None,
+) -> None:
+    view = cluster()
+    lever = None if immovable else "suspend"
+    view.put(replace(view.jobs[JOB.key], lever=lever, immovable=immovable, pods=4))
+    play = Play(incident(), actions=TICKETLESS, view=view)
+    workers_on_the_bad_node(play)
+    assert condition_of(JOB.key, play.view, NOW, "node-03") is JobCondition.GOES_ON
+    assert condition_of(JOB.key, play.view, NOW, "node-04") is not JobCondition.GOES_ON
+    play = Play(incident(), actions=TICKETLESS, view=play.view)
+    play.progress(step=1)
+    play.play(until="drain_node")
+    assert play.state("suspend") is StepState.SKIPPED
+    told = next(note for note in play.notes if "suspend_job" in note)
+    assert "is not stopped, and the drain evicts that" in told
+    restart(play, "node-02", "node-04", "node-05", "node-07")
+    play.play()
+    assert play.made == ["cordon_node", "drain_node", "verify_job"]
+    assert play.state("resume") is StepState.SKIPPED
+    assert play.stands() is RunState.VERIFYING
+
+
+def test_a_job_whose_head_is_on_the_bad_node_too_is_stopped() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    workers_on_the_bad_node(play)
+    head = PodFact(CLUSTER, JOB.namespace, "llm-head", "u-head", NOW, node="node-03", job=JOB)
+    play.view.put(head)
+    assert condition_of(JOB.key, play.view, NOW, "node-03") is JobCondition.STANDS
+    play.play()
+    assert play.made[:2] == ["cordon_node", "suspend_job"]
+
+
+def test_a_job_that_is_suspended_has_nothing_that_goes_on() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    workers_on_the_bad_node(play)
+    fact(play, suspended=True)
+    assert condition_of(JOB.key, play.view, NOW, "node-03") is JobCondition.STANDS

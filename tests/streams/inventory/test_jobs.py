@@ -44,6 +44,10 @@ def ended(condition: str) -> Object:
         (volcano_job(), {"pods": 4, "world": 32}),
         (
             job(kind="RayJob", api="ray.io/v1", spec={"suspend": True}),
+            {"pods": 1, "world": None, "suspended": True},
+        ),
+        (
+            job(kind="FlinkDeployment", api="flink.apache.org/v1beta1", spec={"suspend": True}),
             {"pods": None, "world": None, "suspended": True},
         ),
         (batch_job(labels={"faultline.dev/managed": "false"}), {"managed": False}),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from streams.inventory.jobs import job_fact
-from streams.job_kinds import healing
 from streams.job_kinds.hyperpod import HYPERPOD_PYTORCH_JOB
 from streams.job_kinds.kind import HEALS_WITHIN, Lever
 from streams.job_kinds.known import KNOWN
@@ -77,13 +76,6 @@ def test_a_job_heals_itself_as_its_kind_its_spec_or_its_owner_says(
     made: dict[str, Any], within_s: float | None
 ) -> None:
     assert job_fact("c1", made, AT).heals_within_s == within_s
-
-
-def test_a_ray_cluster_with_an_autoscaler_heals_whatever_holds_its_spec() -> None:
-    on = {"enableInTreeAutoscaling": True}
-    for spec in (on, {"rayClusterSpec": on}, {"rayClusterConfig": on}):
-        assert healing.by_autoscaler({"spec": spec}) == healing.AUTOSCALER_S
-    assert healing.by_autoscaler({"spec": {"rayClusterSpec": {}}}) is None
 
 
 def test_a_hyper_pod_job_has_no_lever_and_counts_its_restarts() -> None:
