@@ -73,8 +73,14 @@ class SuspendLever:
         target = effect.target
         path = await path_of_job(self._cluster, kind, str(target.namespace), target.name)
         missing = if_gone or Refused(gone(effect), moot=True)
+        # An older operator's kind may lack the field: dropped silently, it would look like a job that a person resumed.
         return await change(
-            self._cluster, path, lambda job: decide(job, kind, effect), lease, if_gone=missing
+            self._cluster,
+            path,
+            lambda job: decide(job, kind, effect),
+            lease,
+            if_gone=missing,
+            strict=True,
         )
 
     async def _until_gone(self, effect: Effect, kind: JobKind, changed: Outcome) -> Outcome:

@@ -198,13 +198,17 @@ class Cluster:
         """POST of an object to its collection (or to a subresource)."""
         return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, body)
 
-    async def patch(self, path: str, body: Object | list[Object], kind: PatchKind = "merge") -> Object:
+    async def patch(
+        self, path: str, body: Object | list[Object], kind: PatchKind = "merge", *, strict: bool = False
+    ) -> Object:
         """Change an object; `body` is a list for `json`, an object for the others. Returns the object as it now is.
 
         With `metadata.resourceVersion` in a merge patch the server answers `Conflict` if the object changed meanwhile.
-        A `json` patch whose `test` fails is `Permanent` (422).
+        A `json` patch whose `test` fails is `Permanent` (422). With `strict` a field that the server does not know is
+        `Permanent` (400), too; else it is dropped without a word.
         """
-        return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, _PATCH_TYPES[kind])
+        query = {"fieldManager": FIELD_MANAGER} | ({"fieldValidation": "Strict"} if strict else {})
+        return await self._call("PATCH", path, query, body, _PATCH_TYPES[kind])
 
     async def delete(self, path: str, *, uid: str | None = None, propagation: str | None = None) -> Object:
         """Delete one object; with `uid` only that one (`Conflict` if another object has its name now)."""

@@ -45,9 +45,11 @@ Decide = Callable[[Object], GuardedChange | Outcome]
 
 
 async def change(
-    cluster: Cluster, path: str, decide: Decide, lease: LeaseHeld, *, if_gone: Outcome
+    cluster: Cluster, path: str, decide: Decide, lease: LeaseHeld, *, if_gone: Outcome, strict: bool = False
 ) -> Outcome:
     """Bring one object to where `decide` wants it; `if_gone` is the answer when there is no such object.
+
+    With `strict` a change of a field that the server does not know is `Refused` and leaves nothing behind.
 
     Raises:
         Fenced: the lease has expired; nothing was sent.
@@ -63,7 +65,7 @@ async def change(
             return decided
         lease.check()
         try:
-            await cluster.patch(path, _locked(decided.patch, thing))
+            await cluster.patch(path, _locked(decided.patch, thing), strict=strict)
         except NotFound:
             return if_gone
         return decided.then

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tests.testbed
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Waiting
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster, Object
@@ -167,6 +169,20 @@ async def test_a_job_that_is_gone_or_another_one_is_refused(world: KubeWorld, ki
     other = replace(target, uid="uid-of-an-earlier-one")
     assert isinstance(await jobs.apply(world.effect("suspend_job", other), LEASE), Refused)
     assert world.writes(namespace=world.namespace, name="train", verb="patch") == []
+
+
+async def test_a_version_without_the_suspend_field_is_refused_and_nothing_is_written(
+    world: KubeWorld,
+) -> None:
+    world.real.define(Path(tests.testbed.__file__).parent / "crds" / "jaxjob_without_suspend.yaml")
+    made: Object = {"metadata": {"name": "train"}, "spec": {"jaxReplicaSpecs": {"Worker": {"replicas": 2}}}}
+    made |= {"apiVersion": "kubeflow.org/v1", "kind": "JAXJob"}
+    before = await world.cluster.create(jobs_at("JAXJob", world.namespace), made)
+    target = Target("JAXJob", "train", world.namespace)
+    outcome = await TrainingJobs(world.cluster).apply(world.effect("suspend_job", target), LEASE)
+    assert isinstance(outcome, Refused)
+    assert 'unknown field "spec.runPolicy.suspend"' in outcome.reason
+    assert await world.cluster.get(jobs_at("JAXJob", world.namespace, "train")) == before
 
 
 async def test_a_kind_without_a_lever_is_refused_by_name(world: KubeWorld) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streams.inventory.jobs import job_fact
+from streams.job_kinds import healing
 from streams.job_kinds.hyperpod import HYPERPOD_PYTORCH_JOB
 from streams.job_kinds.kind import HEALS_WITHIN, Lever
 from streams.job_kinds.known import KNOWN
