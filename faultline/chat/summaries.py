@@ -1,7 +1,9 @@
 """Which incidents hang together, so that a rack going down is one thread and not forty. Pure; keeps what it was told in memory.
 
-Two rules: incidents with the same shared part at their root, and five or more of one cluster that opened within a minute. A
-member stays one: the membership is in its thread document, and so is the id of the summary, which is made from the first member.
+Two rules: incidents with the same shared part at their root, and five or more of one cluster that opened within a minute. The
+nodes of one request for planned work share that request, and hang together by nothing else: a fault that opens meanwhile is none
+of it. A member stays one: the membership is in its thread document, and so is the id of the summary, which is made from the
+first member.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from datetime import datetime, timedelta
 from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.incident import Incident
+from streams.model.kinds import IncidentFamily
+from streams.model.planned_work import REQUEST
 
 PREFIX = "sum-"
 """How ids of summaries begin; those of incidents begin with `inc-`."""
@@ -24,6 +28,9 @@ MANY = 5
 MANY_AT_ONE_PART = 2
 LONGEST = timedelta(minutes=10)
 """A summary takes no member that opened later than this after its first: what goes on for hours is not one event."""
+
+WORK = "work/"
+"""How the shared part of planned work begins: the rest is the request."""
 
 Place = tuple[str, str]
 """Cluster and channel: a summary never straddles channels."""
@@ -54,7 +61,7 @@ class Summary:
             self.open.add(incident.id)
         if incident.id in self.members:
             return
-        part = shared_part(incident.root)
+        part = shared_part(incident)
         self.part = part if not self.members else self.part if part == self.part else ""
         self.members[incident.id] = None
         self.first_at = min(self.first_at or incident.opened_at, incident.opened_at)
@@ -62,16 +69,23 @@ class Summary:
 
     def fits(self, incident: Incident) -> bool:
         """Whether an incident belongs to it by its part, or because it opened while the others did."""
-        if self.part and self.open and shared_part(incident.root) == self.part:
+        part = shared_part(incident)
+        if self.part and self.open and part == self.part:
             return True
+        if WORK in (self.part[: len(WORK)], part[: len(WORK)]):
+            return False
         if self.first_at is None or self.last_at is None or len(self.members) < MANY:
             return False
         until = min(self.last_at + WINDOW, self.first_at + LONGEST)
         return self.first_at - WINDOW <= incident.opened_at <= until
 
 
-def shared_part(root: Entity) -> str:
-    """The key of a root that several nodes share, whatever port of it; empty for any other root."""
+def shared_part(incident: Incident) -> str:
+    """The key of a root that several nodes share, whatever port of it, or of the request for planned work on them; empty for any
+    other."""
+    if incident.family == IncidentFamily.PLANNED_WORK and (request := incident.facts.get(REQUEST)):
+        return f"{WORK}{request}"
+    root: Entity = incident.root
     match root.kind:
         case "port" | "switch":
             return f"switch/{root.switch}"
@@ -125,14 +139,21 @@ class Summaries:
 
     def _together(self, incident: Incident, others: Iterable[Incident]) -> list[Incident]:
         """The incidents that hang together with this one, the first to open first; empty when they are too few."""
-        part = shared_part(incident.root)
+        part = shared_part(incident)
         others = list(others)
         if part:
-            same = sorted((one for one in others if shared_part(one.root) == part), key=_opened)
+            same = sorted((one for one in others if shared_part(one) == part), key=_opened)
             if len(same) >= MANY_AT_ONE_PART:
                 return same
+        if part.startswith(WORK):
+            return []
         near = sorted(
-            (one for one in others if abs(one.opened_at - incident.opened_at) <= WINDOW), key=_opened
+            (
+                one
+                for one in others
+                if abs(one.opened_at - incident.opened_at) <= WINDOW and not shared_part(one).startswith(WORK)
+            ),
+            key=_opened,
         )
         best: list[Incident] = []
         for start in near:

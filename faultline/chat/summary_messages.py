@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from faultline.chat.root_buttons import NOTHING_SAID, Handling
 from faultline.chat.run_messages import progress_line, took
-from faultline.chat.summaries import Summary
+from faultline.chat.summaries import WORK, Summary
 from faultline.chat.thread_messages import INCIDENT_LOOK, root_message
 from runbooks.engine.containment import PendingRepair
 from runbooks.engine.wait_reasons import waits_for
@@ -25,6 +25,7 @@ from streams.model.message import (
     Tone,
     some,
 )
+from streams.model.planned_work import work_of
 from streams.model.run import Run, StepState
 
 MAX_NAMED = 6
@@ -51,9 +52,10 @@ def summary_message(summary: Summary, incidents: Sequence[Incident], own: Mappin
     began = min(one.fault_at for one in incidents)
     opened = [one.opened_at for one in incidents]
     where = (
-        summary.part.removeprefix("part/").replace("/", " ")
-        or f"opened within {took(max(opened) - min(opened))}"
-    )
+        _work(incidents[0])
+        if summary.part.startswith(WORK)
+        else summary.part.removeprefix("part/").replace("/", " ")
+    ) or f"opened within {took(max(opened) - min(opened))}"
     heading = f"{glyph} {len(incidents)} incidents in {summary.cluster}, {where}"
     jobs = dict.fromkeys(str(job) for one in incidents for job in one.jobs)
     nodes = dict.fromkeys(node for one in incidents for node in one.nodes)
@@ -125,3 +127,11 @@ def asks_a_person(runs: Iterable[Run]) -> bool:
 
 def _named(incident: Incident) -> str:
     return str(incident.root)
+
+
+def _work(incident: Incident) -> str:
+    """Whose planned work it is, and why."""
+    work = work_of(incident.facts)
+    if work is None:
+        return "planned work"
+    return f"planned work by {work.by}" + (f": {work.reason}" if work.reason else "")

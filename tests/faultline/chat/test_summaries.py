@@ -148,3 +148,38 @@ def test_what_is_told_at_once_is_whether_anything_is_open_and_asks(
     states: list[IncidentState], mark: str
 ) -> None:
     assert summary_mark(node(n, state=state) for n, state in enumerate(states)) == mark
+
+
+def worked_on(number: int, request: str, after_s: float = 0) -> Incident:
+    one = node(number, after_s, facts={"request": request})
+    return replace(one, family="planned_work", id=f"{one.id}-{request}")
+
+
+def test_all_nodes_of_one_request_are_one_thread_in_whatever_wave_they_begin() -> None:
+    waves = [worked_on(n, "cmd-1", after_s=3600 * (n // 2)) for n in range(6)]
+    other = [worked_on(n, "cmd-2") for n in range(6, 9)]
+    found = joined([*waves, *other])
+    assert found[0] != ""
+    assert found[:6] == [found[0]] * 6
+    assert found[6:] == [found[6]] * 3
+    assert found[0] != found[6]
+
+
+def test_a_fault_that_opens_while_planned_work_begins_is_not_told_with_it() -> None:
+    work = [worked_on(n, "cmd-1") for n in range(MANY)]
+    faults = [node(n) for n in range(20, 20 + MANY - 1)]
+    found = joined([*work, *faults])
+    assert all(found[:MANY])
+    assert found[MANY:] == [""] * (MANY - 1)
+    assert joined([worked_on(1, "cmd-1")]) == [""]
+
+
+def test_the_thread_of_a_request_says_whose_work_it_is() -> None:
+    facts = {"request": "cmd-1", "by": "ada", "work_reason": "CHG/1142", "until": "2026-03-01T16:00:00Z"}
+    work = [replace(worked_on(n, "cmd-1"), facts=facts) for n in range(2)]
+    summaries = Summaries()
+    for one in work:
+        summaries.join(one, "C1", told=False)
+    (summary,) = summaries.by_id.values()
+    told = summary_message(summary, work, {}).summary
+    assert "2 incidents in c1, planned work by ada: CHG/1142" in told
