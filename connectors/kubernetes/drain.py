@@ -30,6 +30,7 @@ from connectors.base import (
 from connectors.kubernetes.annotations import MANAGED, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
+from connectors.kubernetes.device_taints import taint
 from connectors.kubernetes.drain_record import DrainRecord, names
 from connectors.kubernetes.drain_scope import OnNode, Scope, scope_of
 from connectors.kubernetes.errors import NotFound
@@ -152,11 +153,16 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
         if isinstance(scope, str):
             return Waiting(LOOK_AGAIN_S, scope, effect.prior)
         pods = scope.pods
+        kept = await _kept(cluster, pods.staying, policy, record)
+        tainted = await taint(cluster, effect, lease, scope, policy, kept, clock())
+        if tainted.outcome is not None:
+            return tainted.outcome
+        scope = replace(scope, taint=tainted.told)
         if not pods.count:
             return _over(effect, scope)
         if not is_ready(node) and policy.dead_node and _all_hang(pods, there, clock()):
             return await _patch(cluster, effect, lease, give_up)
-        done.leaving, done.kept = 0, await _kept(cluster, pods.staying, policy, record)
+        done.leaving, done.kept = 0, kept
         record.saw(pods.all)
         stop = await _evictions(cluster, effect, lease, _next(pods.staying, done, record), done)
         record.evicted += done.evicted
@@ -178,16 +184,14 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
         there = await _pods_on(cluster, effect.target.name)
         policy = DrainPolicy.of(effect.params)
-        scope = (
-            Refused(policy)
-            if isinstance(policy, str)
-            else await scope_of(cluster, effect, node, there, policy)
-        )
-        if isinstance(scope, Refused):
-            return scope
+        if isinstance(policy, str):
+            return Refused(policy)
+        scope = await scope_of(cluster, effect, node, there, policy)
         if isinstance(scope, str):
             return Absent(scope)
         pods = scope.pods
+        if scope.devices and policy.device_taint != "none":
+            return Absent(f"whether the GPU of {effect.target.name} is tainted is seen by the next call")
         if not pods.count:
             return AlreadyDone(_ended(effect, scope), f"nothing left to drain on {effect.target.name}")
         if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):

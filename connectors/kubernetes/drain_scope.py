@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from connectors.base import Effect, Result
 from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.drain_record import DrainRecord
+from connectors.kubernetes.gpu_devices import Device
 from connectors.kubernetes.gpu_holders import holders
 from connectors.kubernetes.objects import has_ended
 from connectors.kubernetes.out_of_service import is_leaving
@@ -49,11 +50,18 @@ class Scope:
 
     pods: OnNode
     why: str = ""
+    devices: frozenset[Device] | None = None
+    """The GPU as DRA knows it; None where the drain is about the whole node, or that is not known just now."""
+    taint: str = ""
+    """What became of the taint of the device, where one was wanted."""
 
     @property
     def result(self) -> Result:
         """What the next round has to know."""
-        return {"scope": self.why} if self.why else {}
+        return {
+            **({"scope": self.why} if self.why else {}),
+            **({"device_taint": self.taint} if self.taint else {}),
+        }
 
     def emptied(self, node: str) -> str:
         """What is empty once these pods are gone."""
@@ -64,7 +72,7 @@ class Scope:
     @property
     def told(self) -> list[str]:
         """For people; nothing where nobody asked for one GPU."""
-        return [self.why] if self.why else []
+        return [text for text in (self.why, self.taint) if text]
 
 
 def drained_pods(pods: Sequence[Object], only: Attribute) -> OnNode:
@@ -86,7 +94,7 @@ async def scope_of(
         return Scope(pods, before)
     found = await holders(cluster, effect, node, there)
     if found.uids is not None:
-        return Scope(pods.of(found.uids), before or f"{ONE_GPU}{found.why}")
+        return Scope(pods.of(found.uids), before or f"{ONE_GPU}{found.why}", found.devices)
     if before:
         return Scope(pods.of(DrainRecord.of(effect.prior).seen), before)
     return f"{found.why}; looking again" if found.later else Scope(pods, f"{WHOLE_NODE}{found.why}")

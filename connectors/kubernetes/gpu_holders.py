@@ -41,6 +41,8 @@ class Holders:
     uids: frozenset[str] | None
     why: str
     later: bool = False
+    devices: frozenset[Device] = frozenset()
+    """The GPU as DRA knows it; empty where it does not."""
 
 
 async def holders(cluster: Cluster, effect: Effect, node: Object, pods: Sequence[Object]) -> Holders:
@@ -92,7 +94,8 @@ def _judged(
         elif None in verdicts:
             unclear = ids[verdicts.index(None)]
             return Holders(None, f"whether {unclear} of {name_of(pod)} is on GPU {gpu} cannot be told")
-    return Holders(frozenset(found), f"by {' and '.join(sorted(by))}" if by else "nobody holds it")
+    why = f"by {' and '.join(sorted(by))}" if by else "nobody holds it"
+    return Holders(frozenset(found), why, devices=frozenset(devices))
 
 
 async def _devices(cluster: Cluster, gpu: SickGpu, node: str) -> set[Device]:
@@ -130,9 +133,9 @@ async def _held(cluster: Cluster, version: str, namespace: str, names: Sequence[
     return held
 
 
-async def served_version(cluster: Cluster, plural: str) -> str | None:
+async def served_version(cluster: Cluster, plural: str, versions: Sequence[str] = VERSIONS) -> str | None:
     """`resource.k8s.io/VERSION` of the newest version in which the server has this kind; None where it has none."""
-    for version in VERSIONS:
+    for version in versions:
         try:
             served = await cluster.get(f"/apis/{GROUP}/{version}")
         except NotFound:

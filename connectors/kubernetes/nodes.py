@@ -6,12 +6,14 @@ drain is the pods that are still on the node (`drain`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
-from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Refused
-from connectors.kubernetes import cordon_ownership, drain
+from connectors.base import Absent, AlreadyDone, Blocked, Effect, LeaseHeld, Outcome, Refused
+from connectors.kubernetes import cordon_ownership, device_taints, drain
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.guarded_patch import Decide, change, look
+from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.guarded_patch import Decide, GuardedChange, attempted, change, look
 from streams.model.clock import Clock, utc_now
 
 
@@ -82,9 +84,26 @@ class NodeConnector:
             return owner.incident == effect.incident if whole_incident else owner.key == effect.key
 
         gone = AlreadyDone(detail=f"there is no node {effect.target.name}")
-        return await self._change(
-            effect, lambda node: cordon_ownership.release(node, effect, mine), lease, gone
-        )
+
+        def decide(node: Object) -> GuardedChange | Outcome:
+            return cordon_ownership.release(node, effect, mine)
+
+        async def once() -> Outcome:
+            try:
+                decided = decide(await self._cluster.get(_path(effect)))
+            except NotFound:
+                decided = gone  # its GPUs' rules would outlive it
+            if isinstance(decided, Blocked):
+                rest = await device_taints.left_to_remove(self._cluster, effect.incident, effect.target.name)
+                told = f"{decided.reason}; its GPU stays tainted as a device, which `{rest}` takes off"
+                return replace(decided, reason=told) if rest else decided
+            # Before the node opens: until then nothing new can get the device, and a crash in between is repeated.
+            await device_taints.remove(self._cluster, effect.incident, effect.target.name, lease)
+            if not isinstance(decided, GuardedChange):
+                return decided
+            return await self._change(effect, decide, lease, gone)
+
+        return await attempted(once)
 
     async def _change(self, effect: Effect, decide: Decide, lease: LeaseHeld, if_gone: Outcome) -> Outcome:
         return await change(self._cluster, _path(effect), decide, lease, if_gone=if_gone)

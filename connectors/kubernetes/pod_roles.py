@@ -111,6 +111,8 @@ class DrainPolicy:
     """Whether a dead node has to be proven off before its pods are given up."""
     scope: Literal["node", "gpu"] = "node"
     """`gpu`: only pods that hold the incident's GPU, where that can be known."""
+    device_taint: Literal["none", "NoSchedule", "NoExecute"] = "none"
+    """With `scope: gpu`, where DRA gives out the GPU: the effect of a taint of the device."""
 
     @classmethod
     def of(cls, params: Mapping[str, Attribute]) -> Self | str:
@@ -123,6 +125,7 @@ class DrainPolicy:
             "dead_node": (False, True),
             "fenced": (False, True),
             "scope": ("node", "gpu"),
+            "device_taint": ("none", "NoSchedule", "NoExecute"),
         }
         for name, values in known.items():
             if name in params and params[name] not in values:

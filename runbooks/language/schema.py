@@ -127,6 +127,7 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "drain_node": {
         "only": one_of("gpu", "all"), "bare": YES_NO, "protected": YES_NO,
         "local_data": one_of("keep", "scratch", "all"), "dead_node": YES_NO, "fenced": YES_NO, "scope": one_of("node", "gpu"),
+        "device_taint": one_of("none", "NoSchedule", "NoExecute"),
     },
     "open_ticket": {"summary": TEXT, "text": TEXT},
     "comment_ticket": {"text": TEXT, "ticket": TEXT},

@@ -52,7 +52,10 @@ PYTORCH_JOBS = Kind("kubeflow.org/v1", "PyTorchJob", "pytorchjobs", has_status=T
 BUDGETS = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", has_status=True)
 SLICES = Kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
 CLAIMS = Kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", has_status=True)
-KINDS = (NODES, PODS, NAMESPACES, EVENTS, JOBS, PYTORCH_JOBS, BUDGETS, SLICES, CLAIMS)
+TAINT_RULES = Kind(
+    "resource.k8s.io/v1beta2", "DeviceTaintRule", "devicetaintrules", namespaced=False, has_status=True
+)
+KINDS = (NODES, PODS, NAMESPACES, EVENTS, JOBS, PYTORCH_JOBS, BUDGETS, SLICES, CLAIMS, TAINT_RULES)
 
 
 @dataclass(frozen=True, slots=True)

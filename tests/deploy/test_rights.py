@@ -200,6 +200,10 @@ def test_who_holds_a_device_is_out_of_reach_until_its_component_is_applied(insta
         lambda: all(reviewed(installed, RESPONDER, verb, resource) for resource, verb in read.items()),
         "the responder may read claims and slices",
     )
+    for verb in ("get", "list", "create", "patch", "delete"):
+        assert reviewed(installed, RESPONDER, verb, "devicetaintrules.resource.k8s.io"), verb
+        assert not reviewed(installed, INVENTORY, verb, "devicetaintrules.resource.k8s.io"), verb
+    assert not reviewed(installed, RESPONDER, "deletecollection", "devicetaintrules.resource.k8s.io")
     for resource in read:
         for verb in ("create", "patch", "update", "delete"):
             assert not reviewed(installed, RESPONDER, verb, resource), (verb, resource)
