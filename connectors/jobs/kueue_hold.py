@@ -8,6 +8,7 @@ deactivated by somebody else (a person, or Kueue itself) is never activated.
 from __future__ import annotations
 
 from connectors.base import AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
+from connectors.jobs.kueue_topology import REPLACES
 from connectors.jobs.kueue_workload import holds_quota, is_active, why_deactivated
 from connectors.jobs.suspension import (
     PODS_PAUSE_S,
@@ -18,11 +19,12 @@ from connectors.jobs.suspension import (
     suspend_annotations_of,
 )
 from connectors.kubernetes.annotations import INCIDENT, MANAGED, opted_out
-from connectors.kubernetes.client import Object
+from connectors.kubernetes.client import FIELD_MANAGER, Object
 from connectors.kubernetes.guarded_patch import GuardedChange
-from connectors.kubernetes.objects import name_of
+from connectors.kubernetes.objects import name_of, set_by_another
 
 KUEUE = "Kueue"
+ACTIVE = ("spec", "active")
 
 
 def deactivate(workload: Object, effect: Effect) -> GuardedChange | Outcome:
@@ -60,6 +62,8 @@ def activate(workload: Object, effect: Effect) -> GuardedChange | Outcome:
         return Blocked.person(f"{name} was activated manually after Faultline had deactivated it")
     if opted_out(workload):
         return Refused(f"{name} is opted out ({MANAGED}=false)")
+    if (by := set_by_another(workload, ACTIVE, FIELD_MANAGER)) is not None:
+        return Blocked.person(f"{name} was activated and deactivated again manually (by {by})")
     if holds_quota(workload):
         return _not_yet(name)
     return GuardedChange(_write(True, {RESUMED: effect.key}), Done(detail=f"{name} is active again"))
@@ -74,9 +78,11 @@ def take_back(workload: Object, effect: Effect) -> GuardedChange | Outcome:
         return Blocked.person(f"{name} was activated manually after Faultline had deactivated it")
     if opted_out(workload):
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
+    if (by := set_by_another(workload, ACTIVE, FIELD_MANAGER)) is not None:
+        return Blocked.person(f"{name} was activated and deactivated again manually (by {by})")
     if holds_quota(workload):
         return _not_yet(name)
-    patch = _write(True, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
+    patch = _write(True, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED, REPLACES)))
     return GuardedChange(patch, Done(detail=f"{name} is active again"))
 
 

@@ -2,7 +2,8 @@
 
 A Workload that is deactivated is evicted: Kueue suspends its job (or deletes its pods) and takes the quota back once they have
 ended. Activated again it goes back to its queue, and its job starts when it is admitted anew. A job with several Workloads (the
-groups of a LeaderWorkerSet) loses only those that have a pod on a node closed for the incident.
+groups of a LeaderWorkerSet) loses only those that have a pod on a node closed for the incident. Where Kueue assigns the nodes
+itself, it replaces the closed one, and the rest of the job stays (`connectors.jobs.kueue_replacement`).
 
 Ownership, and what is written where: `connectors.jobs.kueue_hold`. Source: Kueue, "Workload", "active".
 """
@@ -26,6 +27,7 @@ from connectors.base import (
 )
 from connectors.jobs import kueue_hold, kueue_wait, resume_check, suspension
 from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, pods_of
+from connectors.jobs.kueue_replacement import KueueReplacement, begun_by
 from connectors.jobs.kueue_workload import (
     holds_quota,
     is_active,
@@ -88,9 +90,10 @@ class KueueLever:
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
+        self._replacement = KueueReplacement(cluster, clock)
 
     async def stop(self, effect: Effect, kind: JobKind, lease: LeaseHeld) -> Outcome:
-        """Deactivate, then wait for Kueue and the pods."""
+        """Let Kueue replace the node where it does that; else deactivate, then wait for Kueue and the pods."""
 
         async def once() -> Outcome:
             place = await self._place(effect, kind)
@@ -105,6 +108,11 @@ class KueueLever:
                 )
             if _only_waits(place, chosen):
                 return Refused(f"{_name(effect)} waits in its queue: nothing of it runs", moot=True)
+            if len(place.workloads) == 1:
+                (one,) = chosen
+                replaced = await self._replacement.stop(effect, one, place.pods, place.closed, lease)
+                if replaced is not None:
+                    return replaced
             changed = await self._each(chosen, effect, kueue_hold.deactivate, lease)
             if isinstance(changed, Waiting):
                 return replace(changed, result={"workloads": len(chosen)})
@@ -147,7 +155,7 @@ class KueueLever:
                 chosen = place.chosen(effect)
                 marked = [one for one in chosen if _is_marked(one, effect)]
                 if not marked:
-                    return Absent()
+                    return self._found_replacement(effect, place)
                 if len(marked) < len(chosen):
                     return Waiting(
                         suspension.PODS_PAUSE_S, f"{len(marked)} of {len(chosen)} Workloads are deactivated"
@@ -173,6 +181,9 @@ class KueueLever:
                 return place
             if kind.end(place.job) is not None:
                 return AlreadyDone(detail=f"{_name(effect)} has ended")
+            for one in place.workloads:
+                if begun_by(one, effect) is not None and not _is_marked(one, effect):
+                    return await self._replacement.take_back(effect, one, lease)
             return await self._each(place.workloads, effect, kueue_hold.take_back, lease)
 
         return await attempted(once)
@@ -197,6 +208,13 @@ class KueueLever:
             return waiting
         starting = Waiting(kueue_wait.STARTING_S, f"Kueue has admitted {_name(effect)} and starts it")
         return judged if pods and isinstance(judged, Waiting) else starting
+
+    def _found_replacement(self, effect: Effect, place: _Place) -> Outcome:
+        """For `lookup`: how far Kueue is with the node that this effect has it replace."""
+        for one in place.workloads:
+            if (begun := begun_by(one, effect)) is not None:
+                return self._replacement.judged(effect, one, place.pods, place.closed, begun, ours=False)
+        return Absent()
 
     async def _each(
         self, workloads: Sequence[Object], effect: Effect, decide: Decide, lease: LeaseHeld

@@ -56,7 +56,8 @@ that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)).
 QUEUES = """\
 A job with the label `{label}` is started and stopped by Kueue, whatever its kind: its own suspend field is never touched,
 for Kueue would revert that. `spec.active` of its Workload is set to false, Kueue stops the job and takes its quota back,
-and with true it goes back to its queue. Rights: `{component}`, besides those of the kind. How it is proven: {proof}. Kinds that
+and with true it goes back to its queue. Where Kueue assigns the nodes itself, it replaces the closed one instead.
+Rights: `{component}`, besides those of the kind. How it is proven: {proof}. Kinds that
 Kueue has no integration for are not moved with that label. What that means for people: [queues](queues.md).
 """
 

@@ -10,6 +10,8 @@ import pytest
 
 import tests.testbed
 from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Refused, Waiting
+from connectors.jobs import kueue_topology
+from connectors.jobs.kueue_topology import assigned_nodes
 from connectors.jobs.kueue_workload import VERSIONS, holds_quota, is_admitted
 from connectors.jobs.suspension import RESUMED, SUSPENDED
 from connectors.jobs.training import TrainingJobs
@@ -253,6 +255,81 @@ async def test_a_pod_stuck_on_a_dead_node_is_handed_to_the_drain(world: KubeWorl
     assert isinstance(await until_over(nodes, world.effect("drain_node", Target("Node", dead))), Done)
     assert isinstance(await until_over(jobs, resume), Done)
     assert isinstance(await until_over(jobs, world.effect("verify_job", target)), Done)
+
+
+# Where Kueue assigns the nodes
+
+
+async def spread(world: KubeWorld, queue: Kueue, *, replaces: bool = True) -> tuple[Target, str, set[str]]:
+    """A job of two pods on a node each, one of which is closed, and the uids of its pods."""
+    queue.replaces = replaces
+    for _ in range(3):
+        await world.add_node(kubelet=True)
+    made = workloads.indexed_job("train", world.namespace, pool=world.namespace, pods=2, gpus=8, grace_s=1)
+    created = await world.cluster.create(jobs_at("Job", world.namespace), queued(made))
+    pods = await world.all_run(2)
+
+    async def assigned() -> bool:
+        return len(assigned_nodes(await workload(world))) == 2
+
+    await eventually(assigned, "Kueue has assigned two nodes")
+    bad = str(pods[0]["spec"]["nodeName"])
+    closed = await NodeConnector(world.cluster).apply(world.effect("cordon_node", Target("Node", bad)), LEASE)
+    assert isinstance(closed, Done)
+    target = Target("Job", "train", world.namespace, created["metadata"]["uid"])
+    return target, bad, {pod["metadata"]["uid"] for pod in pods}
+
+
+def evictions(world: KubeWorld) -> int:
+    found = world.writes(namespace=world.namespace, verb="create", code=201)
+    return len([one for one in found if one.subresource == "eviction"])
+
+
+async def test_kueue_replaces_the_closed_node_and_the_rest_of_the_job_stays(
+    world: KubeWorld, queue: Kueue
+) -> None:
+    target, bad, before = await spread(world, queue)
+    jobs, stop = TrainingJobs(world.cluster), world.effect("suspend_job", target)
+    stopped = await until_over(jobs, stop)
+    assert isinstance(stopped, Done), stopped
+    assert stopped.result["node"] == bad
+    assert "the rest of it stays" in stopped.detail
+    assert isinstance(await jobs.lookup(stop), AlreadyDone)
+    assert isinstance(
+        await jobs.apply(world.effect("resume_job", target, key="resume-1"), LEASE), AlreadyDone
+    )
+    assert isinstance(await until_over(jobs, world.effect("verify_job", target)), Done)
+    assert len(before & {pod["metadata"]["uid"] for pod in await world.all_run(2)}) == 1
+    assert evictions(world) == 1
+    assert (await workload(world))["spec"]["active"] is True
+    assert isinstance(await jobs.undo(stop, LEASE), Done)
+    assert isinstance(await jobs.undo(stop, LEASE), AlreadyDone)
+
+
+@pytest.mark.nightly
+async def test_a_node_that_kueue_does_not_replace_in_time_sends_the_job_back_to_its_queue(
+    world: KubeWorld, queue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kueue_topology, "LONGEST_S", 3.0)
+    target, bad, _ = await spread(world, queue, replaces=False)
+    jobs = TrainingJobs(world.cluster)
+    stopped = await until_over(jobs, world.effect("suspend_job", target))
+    assert isinstance(stopped, Done), stopped
+    assert (await workload(world))["spec"]["active"] is False
+    queue.replaces = True
+    assert isinstance(await until_over(jobs, world.effect("resume_job", target, key="resume-1")), Done)
+    assert isinstance(await until_over(jobs, world.effect("verify_job", target)), Done)
+    assert bad not in {pod["spec"]["nodeName"] for pod in await world.pods()}
+
+
+@pytest.mark.nightly
+async def test_simulated_a_second_node_that_fails_evicts_the_workload(world: KubeWorld, queue: Kueue) -> None:
+    """Topology Aware Scheduling: NodeFailures."""
+    await spread(world, queue)
+    for pod in await world.pods():
+        await world.patch_node(pod["spec"]["nodeName"], {"spec": {"unschedulable": True}})
+        await world.cluster.evict(world.namespace, pod["metadata"]["name"])
+    assert (await until(world, "Evicted", "True"))["reason"] == "NodeFailures"
 
 
 class QueueCase(Case):

@@ -99,6 +99,18 @@ def test_what_a_person_switched_is_left_to_them() -> None:
             assert outcome.by_person, what
 
 
+def test_one_that_a_person_activated_and_deactivated_again_is_theirs() -> None:
+    fields: Object = {"f:spec": {"f:active": {}}}
+    theirs = merged(
+        held(), {"metadata": {"managedFields": [{"manager": "kubectl-edit", "fieldsV1": fields}]}}
+    )
+    for outcome in (activate(theirs, START), take_back(theirs, STOP)):
+        assert isinstance(outcome, Blocked)
+        assert outcome.by_person
+    ours = merged(held(), {"metadata": {"managedFields": [{"manager": "faultline", "fieldsV1": fields}]}})
+    assert isinstance(activate(ours, START), GuardedChange)
+
+
 def test_one_that_was_deactivated_before_is_never_activated() -> None:
     by_hand: Object = merged(workload(), OFF)
     for outcome in (deactivate(by_hand, STOP), activate(by_hand, START)):

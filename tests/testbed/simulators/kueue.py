@@ -8,6 +8,10 @@
 - `spec.active: true` queues it again: Requeued is True with the reason Reactivated, `requeueState` is reset
 - one that Kueue itself deactivates (too many requeues, ran too long) says why after "due to" in the message
 - one whose job has ended is Finished
+- with a topology (`replaces`) the nodes of an admitted Workload's pods are in its `topologyAssignment`; where one of them can
+  take no pods and those of the Workload there are gone, it is in `status.unhealthyNodes` until another is found; a second one
+  evicts the Workload with the reason NodeFailures ("Topology Aware Scheduling"). The real one gates the pods and picks the
+  node; here the scheduler does, and its choice is written down
 
 The Jobs and their controller, the scheduler and the pods are the real ones.
 """
@@ -19,6 +23,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from connectors.jobs.job_objects import pods_of
+from connectors.jobs.kueue_topology import HOSTNAME, assigned_nodes, unhealthy_nodes
 from connectors.jobs.kueue_workload import JOB_UID, holds_quota, is_active, path_of_workload
 from connectors.jobs.resume_check import unfinished
 from connectors.kubernetes.client import Cluster, Object, path_of
@@ -45,6 +50,8 @@ class Kueue:
         self._namespace = namespace
         self._kinds = [KNOWN[name] for name in kinds]
         self.quota = quota
+        self.replaces: bool | None = None
+        """Whether it finds other nodes for unhealthy ones; None without a topology."""
         self.deactivates: dict[str, str] = {}
         """Names of jobs whose Workloads it deactivates itself, and why."""
 
@@ -121,6 +128,39 @@ class Kueue:
         if is_active(workload) and not holds_quota(workload):
             await self._admit(workload, all_of_them)
         await self._suspend(job, kind, not holds_quota(workload))
+        if self.replaces is not None and holds_quota(workload) and not holds(workload, "Evicted"):
+            await self._place(workload, unfinished(await pods_of(self._cluster, kind, job)))
+
+    async def _place(self, workload: Object, pods: Sequence[Object]) -> None:
+        """Keep the assignment in step with where the pods are, and nodes that fail out of it."""
+        known, bad = assigned_nodes(workload), set(unhealthy_nodes(workload))
+        placed = {str(pod["spec"]["nodeName"]) for pod in pods if pod["spec"].get("nodeName")}
+        closed = {
+            str(node["metadata"]["name"])
+            for node in await self._cluster.list_all(path_of("v1", "nodes"))
+            if node["spec"].get("unschedulable")
+        }
+        failed = (known & closed) - placed
+        if len(failed | bad) > 1:
+            text = "Workload eviction triggered due to multiple node failures"
+            await self._tell(workload, {"Evicted": ("True", "NodeFailures", text)}, unhealthyNodes=None)
+        elif failed - bad:
+            await self._tell(workload, {}, unhealthyNodes=[{"name": name} for name in sorted(failed)])
+        elif (not bad or self.replaces) and (
+            len([pod for pod in pods if pod["spec"].get("nodeName")]) >= _pods(workload) and placed != known
+        ):
+            assigned = {
+                "levels": [HOSTNAME],
+                "slices": [
+                    {
+                        "domainCount": len(placed),
+                        "valuesPerLevel": [{"individual": {"roots": sorted(placed)}}],
+                    }
+                ],
+            }
+            sets = [{"name": "main", "count": _pods(workload), "topologyAssignment": assigned}]
+            admission = {"clusterQueue": CLUSTER_QUEUE, "podSetAssignments": sets}
+            await self._tell(workload, {}, admission=admission, unhealthyNodes=None)
 
     async def _admit(self, workload: Object, all_of_them: Sequence[Object]) -> None:
         """Reserve quota, if it fits and nobody is before it."""
