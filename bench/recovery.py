@@ -125,8 +125,8 @@ async def by_the_loop(control_plane: ControlPlane, job: Job) -> Times:
 
 
 def _a_node(job: Job) -> str:
-    """One of the nodes that the job's pods are on."""
-    return max(str(pod.node) for pod in job.pods.values())
+    """One of the nodes that the job's pods are on; of a LeaderWorkerSet always that of a worker, for a leader takes longer."""
+    return max((pod.name.count("-"), str(pod.node)) for pod in job.pods.values())[1]
 
 
 def _later(job: Job, than: datetime) -> Callable[[], Awaitable[bool]]:
