@@ -104,6 +104,9 @@ class TemplatedObjects:
             try:
                 found = await self._found(template, effect, node)
             except ValueError as error:
+                if template.does == "delete" and effect.target.kind == "Node" and node is None:
+                    # The machine went before anybody could look, and its object was named by the node alone.
+                    return AlreadyDone(effect.prior, f"{effect.target.name} is gone")
                 return Absent(str(error))
             if found is None:
                 return Absent(f"nothing of {template.template} was made for this effect")

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from streams.inventory.jobs import Workload, asks_for_gpus, job_fact, made_of, unwrapped
@@ -21,13 +22,13 @@ from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
-from streams.inventory.workloads import Classifier
+from streams.inventory.workloads import Classifier, workloads
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
-from streams.model.kube_objects import KubeObject, part, text
+from streams.model.kube_objects import KubeObject, items, part, text
 from streams.model.watch import FactsListed, KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
@@ -161,7 +162,7 @@ class Inventory:
             self._own(who, frozenset())
             self._want(self._key(who), None)
         else:
-            self._pods[who] = _slim(pod, spec=("nodeName", "containers", "initContainers"))
+            self._pods[who] = _slim_pod(pod)
             self._place(who, at)
 
     def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
@@ -321,8 +322,38 @@ def _may_matter(pod: KubeObject) -> bool:
     return controller is not None and controller["kind"] not in names().services | names().not_jobs
 
 
-def _slim(obj: KubeObject, *, spec: tuple[str, ...] | None = None) -> KubeObject:
+def _slim(obj: KubeObject) -> KubeObject:
     """An object without what nobody here reads: managed fields are often half of it."""
     about: dict[str, Any] = {k: v for k, v in part(obj, "metadata").items() if k != "managedFields"}
-    kept = part(obj, "spec") if spec is None else {k: v for k, v in part(obj, "spec").items() if k in spec}
-    return {**obj, "metadata": about, "spec": kept}
+    return {**obj, "metadata": about}
+
+
+def _slim_pod(pod: KubeObject) -> KubeObject:
+    """A pod with what is read of its spec: most of one is the environment and the volumes of its containers."""
+    spec = part(pod, "spec")
+    kept: dict[str, Any] = {
+        group: [_slim_container(container) for container in items(spec, group)]
+        for group in ("containers", "initContainers")
+        if group in spec
+    }
+    if "nodeName" in spec:
+        kept["nodeName"] = spec["nodeName"]
+    return {**_slim(pod), "spec": kept}
+
+
+def _slim_container(container: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: container[key] for key in CONTAINER if key in container}
+    if env := [one for one in items(container, "env") if one.get("name") in _variables()]:
+        kept["env"] = env
+    return kept
+
+
+CONTAINER = ("name", "image", "command", "args", "resources", "restartPolicy")
+
+
+@cache
+def _variables() -> frozenset[str]:
+    """The variables by which ranks and kinds of work are told."""
+    table = names()
+    told = (table.node_rank_env, table.node_list_env, table.ranks_per_pod_env, workloads().training_env)
+    return frozenset({"RANK", *(name for group in told for name in group)})
