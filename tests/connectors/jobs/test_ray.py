@@ -72,10 +72,19 @@ async def now(world: KubeWorld, target: Target) -> Object:
     return await world.cluster.get(jobs_at(target.kind, world.namespace, target.name))
 
 
+async def incarnation(world: KubeWorld, target: Target) -> str:
+    """The job's incarnation, once its controller has told it."""
+
+    async def told() -> str:
+        return KNOWN[target.kind].incarnation(await now(world, target))
+
+    return await eventually(told, f"the status of {target} names its head or cluster")
+
+
 @movable
 async def test_it_leaves_the_node_of_its_head_as_a_whole(ray_world: KubeWorld, kind: str) -> None:
     target, pods = await running(ray_world, kind, nodes=4)
-    bad, before = pods[0]["spec"]["nodeName"], KNOWN[kind].incarnation(await now(ray_world, target))
+    bad, before = pods[0]["spec"]["nodeName"], await incarnation(ray_world, target)
     await close(ray_world, bad)
     jobs = TrainingJobs(ray_world.cluster)
     suspended = await until_over(jobs, ray_world.effect("suspend_job", target))
@@ -89,7 +98,7 @@ async def test_it_leaves_the_node_of_its_head_as_a_whole(ray_world: KubeWorld, k
     after = ray_pods(await ray_world.pods())
     assert uids(after).isdisjoint(uids(pods))
     assert bad not in {pod["spec"]["nodeName"] for pod in after}
-    assert KNOWN[kind].incarnation(await now(ray_world, target)) not in ("", before)
+    assert await incarnation(ray_world, target) != before
 
 
 async def test_a_job_is_not_stopped_before_its_pods_are_gone_though_its_status_has_forgotten_them(
