@@ -43,7 +43,7 @@ class Miniature:
         assert query == {"fieldSelector": "spec.nodeName=gpu-07"}
         return copy.deepcopy(self.pods)
 
-    async def patch(self, path: str, patch: Object) -> Object:
+    async def patch(self, path: str, patch: Object, *, strict: bool = False) -> Object:
         self.before_patch()
         assert self.node is not None
         lock, there = patch["metadata"], self.node["metadata"]
