@@ -79,10 +79,10 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             watches.append(KindWatches(cluster, kinds, pace=pace))
         if settings.slurm.on:
             from connectors.slurm.systems import slurm_watch
-            from streams.inventory.slurm import facts_of
+            from streams.inventory.slurm import SlurmFacts
 
             reach = settings.slurm
-            facts = partial(facts_of, settings.cluster, partitions=reach.partitions, requeues=reach.commands)
+            facts = SlurmFacts(settings.cluster, reach.partitions, requeues=reach.commands)
             watches.append(slurm_watch(reach, facts, stack))
         await InventoryProcess(
             settings.cluster,

@@ -6,7 +6,7 @@ told of, and of those that hold one node and no GPU none: a queue may hold any n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from streams.job_kinds.kind import Means
@@ -25,23 +25,44 @@ MAX_NODES = 2_048
 """Nodes of one job; of a larger one only the job itself is told."""
 
 
-def facts_of(
-    cluster: str,
-    nodes: Iterable[Record],
-    jobs: Iterable[Record],
-    at: datetime,
-    partitions: Sequence[str] = (),
-    *,
-    requeues: bool = True,
-) -> tuple[Fact, ...]:
-    """What Slurm's controller says, as of `at`. `partitions`: those that a node's pool is taken from, the first that it is in.
+class SlurmFacts:
+    """Makes facts of what Slurm's controller says. Of what says the same as the last time it hands out the same facts again.
 
-    `requeues`: whether Faultline has a way to put running jobs back into the queue.
+    `partitions` are those that a node's pool is taken from, the first that it is in; `requeues` says whether Faultline has a way
+    to put running jobs back into the queue.
     """
-    return (
-        *(node_fact(cluster, slurm.node_of(record), at, partitions) for record in nodes),
-        *(fact for record in jobs for fact in _of_job(cluster, record, at, requeues)),
-    )
+
+    def __init__(self, cluster: str, partitions: Sequence[str] = (), *, requeues: bool = True) -> None:
+        self._cluster = cluster
+        self._partitions = partitions
+        self._requeues = requeues
+        self._known: dict[str, tuple[tuple[object, ...], tuple[Fact, ...]]] = {}
+
+    def __call__(self, nodes: Iterable[Record], jobs: Iterable[Record], at: datetime) -> tuple[Fact, ...]:
+        """All facts, as of `at`. Load, free memory and the like change with every look, and are in none."""
+        before, self._known = self._known, {}
+        for record in nodes:
+            self._keep(f"node/{record.get('name')}", record, slurm.NODE_FIELDS, before, at)
+        for record in jobs:
+            self._keep(f"job/{record.get('job_id')}", record, slurm.JOB_FIELDS, before, at)
+        return tuple(fact for _, facts in self._known.values() for fact in facts)
+
+    def _keep(
+        self,
+        name: str,
+        record: Record,
+        fields: Sequence[str],
+        before: Mapping[str, tuple[tuple[object, ...], tuple[Fact, ...]]],
+        at: datetime,
+    ) -> None:
+        says = tuple(record.get(field) for field in fields)
+        known = before.get(name)
+        if known is not None and known[0] == says:
+            self._known[name] = known
+        elif fields is slurm.NODE_FIELDS:
+            self._known[name] = says, (node_fact(self._cluster, slurm.node_of(record), at, self._partitions),)
+        else:
+            self._known[name] = says, tuple(_of_job(self._cluster, record, at, self._requeues))
 
 
 def node_fact(cluster: str, node: SlurmNode, at: datetime, partitions: Sequence[str] = ()) -> NodeFact:

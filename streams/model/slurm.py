@@ -40,6 +40,18 @@ _BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _GRES = re.compile(r"(?:^|,)gpu(?::[^:,()=]+)?[:=](\d+)", re.ASCII)
 _TRES = re.compile(r"(?:^|,)gres/gpu=(\d+)", re.ASCII)
 
+NODE_FIELDS = (
+    "name", "state", "state_flags", "reason", "reason_set_by_user", "reason_changed_at", "comment", "partitions", "gres",
+    "hostname", "address", "boot_time",
+)  # fmt: skip
+"""What `node_of` reads."""
+JOB_FIELDS = (
+    "job_id", "name", "user_name", "user_id", "job_state", "state_reason", "nodes", "node_count", "restart_cnt", "requeue",
+    "batch_flag", "het_job_id", "priority", "excluded_nodes", "comment", "admin_comment", "partition", "tres_alloc_str",
+    "start_time", "submit_time",
+)  # fmt: skip
+"""What `job_of` reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:

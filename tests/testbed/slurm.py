@@ -47,7 +47,7 @@ NodeName=gpu-[1-{nodes}] NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=1 RealMem
 PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
-SCRIPT = "#!/bin/sh\nwhile [ -e {folder}/slurm.conf ]; do sleep 0.2; done\n"
+SCRIPT = "#!/bin/sh\n: > {folder}/begun.$SLURM_JOB_ID\nwhile [ -e {folder}/slurm.conf ]; do sleep 0.2; done\n"
 
 
 @dataclass
@@ -151,6 +151,8 @@ class SlurmCluster:
         words = ("--parsable", f"--nodes={nodes}", "--output=/dev/null", "--job-name=train", *options)
         job = int(self.run("sbatch", *words, str(self.folder / "job.sh")))
         if runs:
+            # Slurm says so before its script has begun; one that is put back into the queue in between has failed.
+            until((self.folder / f"begun.{job}").exists, f"the script of job {job} runs")
             until(lambda: self.job(job).running, f"job {job} runs")
         return job
 

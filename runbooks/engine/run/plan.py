@@ -35,7 +35,7 @@ from streams.inventory.cluster_view import ClusterView
 from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.drill import is_drill
-from streams.model.entity import JobRef
+from streams.model.entity import JobRef, is_of_slurm
 from streams.model.incident import Incident
 from streams.model.run import (
     Compensation,
@@ -83,11 +83,13 @@ def plan(
     bound: dict[str, list[PlannedStep]] = {}
     by_id = {step.id: step for step in runbook.steps}
     left_out: dict[str, str] = {}
+    closes = view.nodes.get(faulty_entity(incident).node or "")
+    on_slurm = closes is not None and is_of_slurm(closes.uid)
     diagnoses = any(step.action == "diagnose_nodes" for step in runbook.steps)
     gives = any(step.action == "release_spare" for step in runbook.steps)
     spares = choice(faulty_entity(incident).node or "", incident.jobs, view) if gives else SpareChoice()
     for step in runbook.steps:
-        if why := _not_here(step, actions, left_out):
+        if why := _not_here(step, actions, left_out, on_slurm=on_slurm):
             left_out[step.id] = why
             continue
         if step.when is not None and not condition(step.when).holds(facts, values):
@@ -161,7 +163,11 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
     }
 
 
-def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
+def _not_here(
+    step: Step, actions: frozenset[str], left_out: Mapping[str, str], *, on_slurm: bool = False
+) -> str:
+    if on_slurm and step.action in NODE_WORK:
+        return f"{step.action} is made on nodes of Kubernetes only, and this one is Slurm's"
     if step.action in NODE_WORK - actions:
         return (
             f"no connector for {step.action} (node_work.{_SETTINGS.get(step.action, step.action)} is not set)"

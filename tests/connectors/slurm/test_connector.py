@@ -21,9 +21,15 @@ from connectors.http import Rejected
 from connectors.slurm.api import JobUpdate
 from connectors.slurm.commands import Commands
 from connectors.slurm.connector import Slurm, beside
+from runbooks.engine.run.plan import plan
+from runbooks.language.schema import NODE_WORK
+from streams.inventory.cluster_view import ClusterView
+from streams.inventory.slurm import SlurmFacts
+from streams.model.entity import Entity
 from streams.model.errors import Temporary
-from streams.model.run import Target
+from streams.model.run import Mode, Target
 from tests.connectors.slurm.worlds import on_job, on_node
+from tests.runbooks.scenes import LIBRARY, NOW, incident
 
 
 class Kube:
@@ -95,3 +101,15 @@ async def test_an_answer_that_is_not_slurms_is_no_empty_cluster(tmp_path: Path, 
         await Commands(tmp_path).nodes()
     with pytest.raises(Temporary):
         await Commands(tmp_path).jobs()
+
+
+def test_a_plan_on_a_node_of_slurm_promises_no_work_that_only_kubernetes_can_do() -> None:
+    view = ClusterView("c1")
+    record = {"name": "gpu-1", "state": "allocated", "partitions": ["train"], "gres": "gpu:8"}
+    for fact in SlurmFacts("c1")([record], [], NOW):
+        view.put(fact)
+    runbook = next(book for book in LIBRARY if book.id == "gpu-off-bus")
+    about = incident(root=Entity("c1", node="gpu-1"), jobs=(), nodes=("gpu-1",))
+    made = plan(about, runbook, view, Mode.AUTO, Slurm.actions | NODE_WORK)
+    assert not {step.action for step in made.steps} & {*NODE_WORK, "uncordon_node"}
+    assert any("this one is Slurm's" in why for why in made.left_out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 
 import pytest
 
@@ -26,7 +25,7 @@ from connectors.slurm.watch import SlurmWatch
 from runbooks.engine.guardrails.cordoned_nodes import is_held
 from runbooks.engine.run.plan import context_of, plan
 from streams.inventory.cluster_view import ClusterView
-from streams.inventory.slurm import facts_of
+from streams.inventory.slurm import SlurmFacts
 from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.errors import Fenced
 from streams.model.run import Mode
@@ -473,9 +472,7 @@ async def test_a_runbook_of_the_library_moves_a_job_of_slurm(cluster: SlurmClust
 async def _watched(cluster: SlurmCluster) -> FactsListed:
     """What the inventory is told at its first look."""
     told: asyncio.Queue[WatchEvent] = asyncio.Queue()
-    watch = asyncio.create_task(
-        SlurmWatch(api_of(cluster), partial(facts_of, "c1"), every_s=600).run(told.put)
-    )
+    watch = asyncio.create_task(SlurmWatch(api_of(cluster), SlurmFacts("c1"), every_s=600).run(told.put))
     try:
         event = await asyncio.wait_for(told.get(), 30)
     finally:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from streams.inventory.cluster_inventory import Inventory
-from streams.inventory.slurm import facts_of
+from streams.inventory.slurm import SlurmFacts
 from streams.model import slurm
 from streams.model.entity import SLURM_JOB, JobRef
-from streams.model.facts import FactRecord, JobFact, NodeFact, PodFact
+from streams.model.facts import Fact, FactRecord, JobFact, NodeFact, PodFact
+from streams.model.slurm import Record
 from streams.model.slurm_marks import JobMark, NodeOwners
 from streams.model.watch import FactsListed, KindListed, ObjectChange
 from tests.streams.inventory.objects import node
@@ -39,6 +41,35 @@ JOB_0040: dict[str, Any] = {
     "priority": {"set": True, "infinite": False, "number": 100}, "het_job_id": {"set": True, "infinite": False, "number": 0},
     "start_time": {"set": True, "infinite": False, "number": 1772323000},
 }  # fmt: skip
+
+
+def facts_of(
+    cluster: str, nodes: Sequence[Record], jobs: Sequence[Record], at: datetime, partitions: tuple[str, ...] = (), *,
+    requeues: bool = True,
+) -> tuple[Fact, ...]:  # fmt: skip
+    return SlurmFacts(cluster, partitions, requeues=requeues)(nodes, jobs, at)
+
+
+def test_what_says_the_same_again_is_the_same_fact_and_what_changed_is_not() -> None:
+    facts = SlurmFacts("c1")
+    first = facts([NODE_2205 | {"cpu_load": 1}], [JOB_2205], NOW)
+    again = facts([NODE_2205 | {"cpu_load": 2}], [JOB_2205], NOW + timedelta(seconds=10))
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    node_, *_ = facts([NODE_2205 | {"reason": "other"}], [JOB_2205 | {"restart_cnt": 2}], NOW)
+    assert isinstance(node_, NodeFact)
+    assert node_.owner_incident is None
+    read: set[str] = set()
+
+    class Reads(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            read.add(key)
+            return super().get(key, default)
+
+    slurm.node_of(Reads(NODE_2205))
+    assert read == set(slurm.NODE_FIELDS)
+    read.clear()
+    slurm.job_of(Reads(JOB_2205 | {"user_name": ""}))
+    assert read == set(slurm.JOB_FIELDS)
 
 
 @pytest.mark.parametrize(("one", "other"), [(NODE_2205, NODE_0040)])
