@@ -131,7 +131,8 @@ class TestResume(EffectContract):
     async def case(self, kind_world: KubeWorld, kind: str) -> Case:
         declared = KNOWN[kind]
         job = SIMULATED[kind].build("train", kind_world.namespace, pool=kind_world.namespace, pods=2)
-        job["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
+        marks = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
+        job["metadata"]["annotations"] = job["metadata"].get("annotations", {}) | marks
         above = job["spec"] if len(declared.suspend_at) == 2 else job["spec"][declared.suspend_at[1]]
         above[declared.suspend_at[-1]] = True
         path = jobs_at(kind, kind_world.namespace)
