@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streams.inventory.names import names
 from streams.model.errors import BadInput
-from streams.model.kube_objects import KubeObject, items, labels_of, part, text, whole
+from streams.model.kube_objects import KubeObject, annotations_of, items, labels_of, part, text, whole
 
 
 class Identity(NamedTuple):
@@ -38,8 +38,9 @@ def identity(obj: KubeObject) -> Identity:
 
 
 def is_managed(obj: KubeObject) -> bool:
-    """False when a person has set the label `faultline.dev/managed=false`."""
-    return str(labels_of(obj).get("faultline.dev/managed", "")).lower() != "false"
+    """False when a person has set the label or the annotation `faultline.dev/managed` to `false`."""
+    set_to = (marks.get("faultline.dev/managed", "") for marks in (labels_of(obj), annotations_of(obj)))
+    return "false" not in (str(value).lower() for value in set_to)
 
 
 def is_node_work(obj: KubeObject) -> bool:

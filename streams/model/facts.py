@@ -63,7 +63,7 @@ class NodeFact:
     """Kinds of `parts` that only a key word of a label, or the node's name, tells of."""
     control_plane: bool = False
     managed: bool = True
-    """False when an operator has set the label `faultline.dev/managed=false`: never act on it."""
+    """False when an operator has set `faultline.dev/managed` to `false`, as label or annotation: never act on it."""
     protected_by: str | None = None
     """Its label that `inventory.protected_labels` lists, if any."""
     maintenance: bool = False

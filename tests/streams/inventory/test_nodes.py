@@ -24,6 +24,7 @@ from tests.streams.inventory.objects import AT, node
         ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, {"control_plane": True}),
         ({"labels": {"faultline.dev/managed": "false"}}, {"managed": False}),
         ({"labels": {"faultline.dev/managed": "true"}}, {"managed": True}),
+        ({"annotations": {"faultline.dev/managed": "False"}}, {"managed": False}),
         ({"annotations": {"faultline.dev/maintenance": "firmware"}}, {"maintenance": True}),
         ({"annotations": {"faultline.dev/maintenance": "false"}}, {"maintenance": False}),
         ({"annotations": {"faultline.dev/incident": "inc-1"}}, {"owner_incident": "inc-1"}),
