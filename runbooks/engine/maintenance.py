@@ -62,11 +62,14 @@ def started(
     if not there:
         return WorkAnswer(refusal=f"no such node in the inventory: {some(missing, NAMED)}")
     approved = may_relax_controls(command, policy) and not stale(command, policy, now)
-    made, extended, ended = [], [], []
+    made, extended, ended, theirs = [], [], [], []
     for name in there:
         before = work_of(known[name].facts) if name in known else None
         if before is not None and before.over and command.at <= _last_word(known[name]):
             ended.append(name)  # an old command that is read again after the work was ended
+            continue
+        if _is_of_others(before, command, policy):
+            theirs.append(name)
             continue
         request = before.request if before is not None and not before.over else command.id
         if before is not None and not before.over:
@@ -76,12 +79,16 @@ def started(
             approved or (before is not None and before.approved),
         )  # fmt: skip
         made.append(_signal(command, name, work, known.get(name), now))
+    if not made and theirs:
+        return WorkAnswer(refusal=_others_asked(command, theirs))
     if not made:
         return WorkAnswer(refusal=f"the work was ended since: {some(ended, NAMED)}")
     what = f"planned work on {_count(there)} until {to_the_second(command.until)} by {command.actor}"
     text = f"{what}: {command.reason[:MAX_REASON]}" if command.reason else what
     if extended:
         text += f"; {_count(extended)} already under work: the new end counts"
+    if theirs:
+        text += f"; left out, others asked for it: {some(theirs, NAMED)}"
     if missing:
         text += f"; left out, for the inventory has no such node: {some(missing, NAMED)}"
     if not approved:
@@ -111,7 +118,7 @@ def stopped(
         work = work_of(known[name].facts)
         if work is None:
             continue
-        if work.by != command.actor and not may_relax_controls(command, policy):
+        if _is_of_others(work, command, policy):
             theirs.append(name)
         elif known[name].id in untouched:
             off[name] = known[name].id
@@ -120,9 +127,7 @@ def stopped(
             ended = replace(work, over=True, over_by=command.actor)
             made.append(_signal(command, name, ended, known[name], now))
     if theirs and not made and not off:
-        return WorkAnswer(
-            refusal=f"{command.actor} is not an approver, and others asked for it: {some(theirs, NAMED)}"
-        )
+        return WorkAnswer(refusal=_others_asked(command, theirs))
     text = f"planned work on {_count([*back, *off])} ended by {command.actor}"
     text += f": {command.reason[:MAX_REASON]}" if command.reason else ""
     if made:
@@ -139,6 +144,17 @@ def has_acted(run: Run) -> bool:
     return run.plan.mode is not Mode.SHADOW and any(
         planned.destructive and run.step(planned.id).effect is not None for planned in run.plan.steps
     )
+
+
+def _is_of_others(work: PlannedWork | None, command: Command, policy: ResponderSettings) -> bool:
+    """Whether only an approver may change it: it goes on, and somebody else asked for it."""
+    if work is None or work.over or work.by == command.actor:
+        return False
+    return not may_relax_controls(command, policy)
+
+
+def _others_asked(command: Command, nodes: list[str]) -> str:
+    return f"{command.actor} is not an approver, and others asked for it: {some(nodes, NAMED)}"
 
 
 def _refusal(command: Command, nodes: Mapping[str, NodeFact], now: datetime) -> str:

@@ -214,6 +214,18 @@ def test_others_may_not_end_it_and_approvers_may() -> None:
     assert p.of("idle00")[-1] == "uncordon_node"
 
 
+def test_others_may_not_take_it_over_and_approvers_may() -> None:
+    settings = WIDE.model_copy(update={"approvers": ("grace", "ada")})
+    p = pipeline(settings=settings)
+    start(p, "idle00", actor="ada")
+    told = start(p, "idle00", actor="mallory")
+    assert "mallory is not an approver, and others asked for it" in p.answer_to(told)
+    told = start(p, "idle00", "idle01", actor="mallory")
+    assert "left out, others asked for it: idle00" in p.answer_to(told)
+    told = start(p, "idle00", actor="grace")
+    assert "already under work: the new end counts" in p.answer_to(told)
+
+
 def test_ending_what_was_not_touched_yet_withdraws_it() -> None:
     settings = WIDE.model_copy(update={"approvers": ("grace",)})
     p = pipeline(settings=settings)
