@@ -47,7 +47,7 @@ def command(
     verdicts = asyncio.run(_run(settings, nodes, job, waiting, at_once, output))
     if not verdicts:
         click.echo("no nodes", err=True)
-    if not verdicts or not all(verdict.passed for verdict in verdicts):
+    if not all(verdict.passed for verdict in verdicts):
         raise SystemExit(EXIT_NO)
 
 

@@ -77,3 +77,13 @@ def test_each_node_is_a_line_with_what_its_diagnostics_found(capsys: pytest.Capt
         "gpu-2  did not pass",
         "    gpu-2 is not ready",
     ]
+
+
+def test_when_no_node_waits_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(*_: object) -> list[Verdict]:
+        return []
+
+    monkeypatch.setattr(preflight, "_run", nobody)
+    answer = call(tmp_path, "--waiting")
+    assert answer.exit_code == 0
+    assert "no nodes" in answer.output
