@@ -13,7 +13,7 @@ from streams.model.checkpoint import checkpoint_lines
 from streams.model.clock import moment
 from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
 from streams.model.message import without_priority
-from streams.model.run import PlannedStep, Run, StepRecord
+from streams.model.run import PlannedStep, Run, StepRecord, StepState
 
 
 def explain(incident: Incident, runs: Sequence[Run] = (), repairs: Sequence[PendingRepair] = ()) -> str:
@@ -154,6 +154,9 @@ def _run(run: Run) -> Iterable[str]:
         yield _step(step, records.get(step.id))
 
 
+_VERDICTS = {"needs_approval": "would ask", "refused": "would be refused"}
+
+
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
 
@@ -161,6 +164,8 @@ def _first_sentence(text: str) -> str:
 def _step(step: PlannedStep, record: StepRecord | None) -> str:
     what = f"{step.action} {step.target}" if step.target else step.action
     state = record.state.value if record else "pending"
+    if record is not None and record.state is StepState.WOULD:
+        state = _VERDICTS.get(record.verdict, state)
     reason = f": {printable(record.reason)}" if record and record.reason else ""
     return f"  {state:<18} {step.id}: {what}{reason}"
 

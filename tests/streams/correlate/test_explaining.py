@@ -16,7 +16,9 @@ from faultline.replay.explain import explain
 from streams.correlate.policy.rules import meaning
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState
+from streams.model.run import Mode, StepState
 from streams.model.signal import Signal
+from tests.connectors.chat import thread_documents
 from tests.streams.correlate import world as stage
 from tests.streams.correlate.test_order import (
     Story,
@@ -108,3 +110,19 @@ def test_the_time_a_collective_waited_is_told_apart_from_the_time_that_detection
     assert 600 < incident.detection_delay.total_seconds() < 630
     assert (incident.impact.ranks, incident.impact.gpus) == (32, 32)
     assert _told(off_bus_story)[0].impact.timeout_s == 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [("would", "would  "), ("needs_approval", "would ask  "), ("refused", "would be refused  ")],
+)
+def test_a_shadow_run_says_what_its_guardrails_would_have_said(verdict: str, said: str) -> None:
+    incident = thread_documents.incident()
+    shadow = thread_documents.run(incident, Mode.SHADOW, cordon=StepState.WOULD)
+    steps = tuple(replace(s, verdict=verdict) if s.state is StepState.WOULD else s for s in shadow.steps)
+    (line,) = [
+        one
+        for one in explain(incident, [replace(shadow, steps=steps)]).splitlines()
+        if " cordon: cordon_node " in one
+    ]
+    assert line.strip().startswith(said)
