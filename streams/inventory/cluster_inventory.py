@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+import orjson
+
 from streams.inventory.jobs import Workload, asks_for_gpus, job_fact, made_of, unwrapped
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
@@ -58,6 +60,8 @@ class Inventory:
         self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
         self._touched: dict[str, None] = {}
+        self._same: dict[bytes, Any] = {}
+        """Parts that many pods have in common, by their JSON."""
         self._places: Mapping[str, NodePosition] = {}
         self._told: Mapping[str, Fact] = {}
         """By key: what another system than the API server told last."""
@@ -164,8 +168,23 @@ class Inventory:
             self._own(who, frozenset())
             self._want(self._key(who), None)
         else:
-            self._pods[who] = _slim_pod(pod)
+            self._pods[who] = self._shared(_slim_pod(pod))
             self._place(who, at)
+
+    def _shared(self, pod: dict[str, Any]) -> KubeObject:
+        """The pod, whose containers and owners are one object with those of the job's other pods where they are the same."""
+        for of, name in (
+            (pod["spec"], "containers"),
+            (pod["spec"], "initContainers"),
+            (pod["metadata"], "ownerReferences"),
+        ):
+            if name not in of:
+                continue
+            written = orjson.dumps(of[name])
+            if len(self._same) >= MOST_SHARED:
+                self._same.clear()  # who holds them goes on holding them
+            of[name] = self._same.setdefault(written, of[name])
+        return pod
 
     def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
         former = self._jobs.get(who)
@@ -333,8 +352,8 @@ def _slim(obj: KubeObject) -> KubeObject:
     return {**obj, "metadata": about}
 
 
-def _slim_pod(pod: KubeObject) -> KubeObject:
-    """A pod with what is read of its spec: most of one is the environment and the volumes of its containers."""
+def _slim_pod(pod: KubeObject) -> dict[str, Any]:
+    """A pod with what is read of it: most of one is the environment and the volumes of its containers, and their images."""
     spec = part(pod, "spec")
     kept: dict[str, Any] = {
         group: [_slim_container(container) for container in items(spec, group)]
@@ -343,7 +362,15 @@ def _slim_pod(pod: KubeObject) -> KubeObject:
     }
     if "nodeName" in spec:
         kept["nodeName"] = spec["nodeName"]
-    return {**_slim(pod), "spec": kept}
+    status = {key: value for key, value in part(pod, "status").items() if key in STATUS}
+    if "conditions" in status:
+        status["conditions"] = [one for one in items(status, "conditions") if one.get("type") in CONDITIONS]
+    if "containerStatuses" in status:
+        status["containerStatuses"] = [
+            {key: one[key] for key in ("state", "lastState") if one.get(key)}
+            for one in items(status, "containerStatuses")
+        ]
+    return {**_slim(pod), "spec": kept, "status": status}
 
 
 def _slim_container(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,6 +380,9 @@ def _slim_container(container: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+MOST_SHARED = 20_000
+STATUS = ("phase", "reason", "podIP", "startTime", "conditions", "containerStatuses")
+CONDITIONS = ("PodScheduled", "Ready")
 CONTAINER = ("name", "image", "command", "args", "resources", "restartPolicy")
 
 

@@ -127,8 +127,9 @@ class Classifier:
                 return Workload(found)
             if kind in self._training_kinds:
                 return Workload(WorkloadClass.TRAINING)
+        written = [part for obj in objects for part in (labels_of(obj), annotations_of(obj)) if part]
         for found, wanted in table.labels.items():
-            if any(_bears(obj, label) for obj in objects for label in wanted):
+            if any(_says(part, label) for part in written for label in wanted):
                 return Workload(found)
         return self._guess(kinds, specs, gpus, indexed)
 
@@ -176,11 +177,13 @@ def _started_by(objects: Sequence[KubeObject]) -> list[str]:
 
 def _bears(obj: KubeObject, label: str) -> bool:
     """Whether an object has a label or annotation `key`, or `key=value`."""
+    return _says(labels_of(obj), label) or _says(annotations_of(obj), label)
+
+
+def _says(written: Mapping[str, Any], label: str) -> bool:
+    """Whether labels or annotations have `key`, or `key=value`."""
     key, valued, value = label.partition("=")
-    return any(
-        key in written and (not valued or written[key] == value)
-        for written in (labels_of(obj), annotations_of(obj))
-    )
+    return key in written and (not valued or written[key] == value)
 
 
 def _indexed_pods(job: KubeObject) -> int:

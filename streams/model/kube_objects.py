@@ -16,14 +16,19 @@ def part(obj: KubeObject, *path: str) -> Mapping[str, Any]:
     """The mapping at `path`, empty when it is not there."""
     here: Any = obj
     for step in path:
-        here = here.get(step) if isinstance(here, Mapping) else None
-    return here if isinstance(here, Mapping) else {}
+        here = here.get(step) if _is_mapping(here) else None
+    return here if _is_mapping(here) else {}
+
+
+def _is_mapping(value: Any) -> bool:
+    """What JSON makes is told at once; asking the abstract class costs ten times as much, millions of times at a start."""
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def items(obj: KubeObject, *path: str) -> Iterator[Mapping[str, Any]]:
     """The mappings in the list at `path`."""
     found = part(obj, *path[:-1]).get(path[-1])
-    return (item for item in found if isinstance(item, Mapping)) if isinstance(found, list) else iter(())
+    return (item for item in found if _is_mapping(item)) if isinstance(found, list) else iter(())
 
 
 def text(obj: KubeObject, key: str) -> str | None:
