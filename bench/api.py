@@ -4,7 +4,8 @@ etcd and the API server alone: nobody else works on the objects, so that all fig
 large as those of a GPU cluster (images, conditions, environment, managed fields); pods belong to Jobs of 64.
 
 Figures:
-  `startup_s`             from the start of the process `inventory` until the facts of all objects are on its topic
+  `startup_s`             from the start of the process `inventory` until the facts of all objects are on its topic;
+                          `startup_cpu_s` is what it worked for that, on a machine with other work
   `rss_mb`, `rss_peak_mb` its memory then, and the most it has had
   `lag_p50_ms`, `lag_p99_ms`   from before a node is changed until its fact is written, with `--churn` other changes a second
   `calls_per_incident`    requests of the responder's connectors for one incident: a node closed, its job of 64 pods stopped,
@@ -29,6 +30,7 @@ from typing import Any
 import orjson
 from aiokafka import TopicPartition
 
+from bench.detector_process import spent_cpu_s
 from bench.figures import Figure, progress, report
 from connectors.base import Done, Effect
 from connectors.jobs.training import TrainingJobs
@@ -205,8 +207,9 @@ async def start_up(installation: Installation, topic: Topic, expected: int) -> d
     await eventually(all_told, "the facts of all objects are told", timeout_s=900)
     took = monotonic() - begun
     rss, peak = memory_mb(installation.pids()["inventory"])
-    progress(f"inventory: {expected} facts after {took:.1f} s, {rss:.0f} MB, at most {peak:.0f} MB")
-    return {"startup_s": took, "rss_mb": rss, "rss_peak_mb": peak}
+    cpu = spent_cpu_s(installation.pids()["inventory"])
+    progress(f"inventory: {expected} facts after {took:.1f} s, {cpu:.1f} s of CPU, at most {peak:.0f} MB")
+    return {"startup_s": took, "startup_cpu_s": cpu, "rss_mb": rss, "rss_peak_mb": peak}
 
 
 async def lag(admin: Cluster, topic: Topic, nodes: int, pods: int, churn: float) -> dict[str, Figure]:

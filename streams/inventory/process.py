@@ -38,8 +38,8 @@ MOST_EVENTS = 1000
 """Most events published together."""
 BEAT_S = 5.0
 """Idle iterations end this often, so that a quiet cluster does not look like a stalled process."""
-QUEUE = 10_000
-"""Events queued before the watches are paused."""
+QUEUE = 2_000
+"""Events queued before the watches are paused: whole objects, a large pod takes 20 kB."""
 
 
 class InventoryProcess:
