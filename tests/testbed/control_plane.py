@@ -155,11 +155,28 @@ class ControlPlane:
         files = [argument for file in definitions for argument in ("-f", str(file))]
         for name in self.kubectl("apply", "--server-side", *files, "-o", "name").split():
 
-            def is_established(name: str = name) -> bool:
-                conditions = self.get(name).get("status", {}).get("conditions") or []
-                return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+            def is_served(name: str = name) -> bool:
+                definition = self.get(name)
+                conditions = definition.get("status", {}).get("conditions") or []
+                established = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+                return established and self._answers(definition["spec"])
 
-            until(is_established, f"{name} is established")
+            until(is_served, f"{name} is served")
+
+    def _answers(self, definition: dict[str, Any]) -> bool:
+        """Whether objects of a kind can be listed: the server says that it is established a moment before it serves it."""
+        try:
+            for version in definition["versions"]:
+                path = (
+                    f"/apis/{definition['group']}/{version['name']}/{definition['names']['plural']}?limit=1"
+                )
+                if version["served"]:
+                    self.kubectl("get", "--raw", path)
+        except KubectlFailed as failed:
+            if "could not find" not in str(failed):
+                raise
+            return False
+        return True
 
     def create(self, *objects: dict[str, Any], user: str = ADMIN) -> None:
         """Create objects given as plain dictionaries."""

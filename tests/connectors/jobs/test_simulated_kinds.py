@@ -88,7 +88,9 @@ async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(kind_world: Kube
     now = await world.all_run(2)
     assert bad not in {pod["spec"]["nodeName"] for pod in now}
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in now)
-    assert len(patches(world, kind)) == 2, "one to stop it, one to start it"
+    # Its operator may write the status in between: such a patch is refused, and made anew.
+    taken = [one for one in patches(world, kind) if one.code == 200]
+    assert len(taken) == 2, "one to stop it, one to start it"
 
 
 @every_kind
