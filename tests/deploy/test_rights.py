@@ -29,7 +29,12 @@ BYSTANDER = "system:serviceaccount:faultline:bystander"
 
 @pytest.fixture(scope="module")
 def installed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """What the manifests install; the deployments go again, for their pods would be placed on other tests' nodes."""
+    """What the manifests install and no component of a kind of job, whatever other tests have applied.
+
+    The deployments go again, for their pods would be placed on other tests' nodes.
+    """
+    given = [f"--filename={FEATURES / component / 'rbac.yaml'}" for component in COMPONENTS]
+    control_plane.kubectl("delete", "--ignore-not-found", *given)
     items = {"apiVersion": "v1", "kind": "List", "items": list(objects())}
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
     yield control_plane

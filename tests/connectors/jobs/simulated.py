@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import tests.testbed
 from connectors.kubernetes.client import Object
+from connectors.kubernetes.errors import NotFound
 from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.testbed import programs
@@ -66,7 +67,8 @@ async def simulating(kind: str, world: KubeWorld) -> AsyncIterator[None]:
         yield
         for job in await world.cluster.list_all(jobs_at(kind, world.namespace)):
             path = jobs_at(kind, world.namespace, job["metadata"]["name"])
-            await world.cluster.delete(path, propagation="Background")
+            with suppress(NotFound):  # it goes with its owner
+                await world.cluster.delete(path, propagation="Background")
 
         async def gone() -> bool:
             return not await world.cluster.list_all(jobs_at(kind, world.namespace))
