@@ -85,6 +85,7 @@ async def test_the_grave_one_is_told_first_and_what_was_over_untouched_is_not_to
         await producer.send_and_wait(RUNS.name, encode(run), key=run.id.encode(), partition=partition)
         async with chatting(embedded.settings, server, Pulse()):
             await seen(lambda: len(told(server)) == COUNT + 1, "all that matter are told")
+            await seen(lambda: len(server.roots()) >= 2, "also what was over and acted on")
         await producer.stop()
     roots = [root.text for root in server.roots()]
     assert len(roots) == 2, "the storm, and the one that was over and acted on"

@@ -236,7 +236,7 @@ def sizes(folder: Path) -> dict[str, int]:
 async def take_pictures(folder: Path) -> None:
     """A picture of each page in `folder`."""
     night = bad_night()
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         async with looking_at(night, Path(profile)) as (tab, base):
             for name, dark, width, height in (
                 ("overview", False, 1180, 560),
