@@ -15,6 +15,7 @@ Source: Volcano, "Command"; pkg/controllers/job/state (by which phases a command
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -34,6 +35,7 @@ from connectors.kubernetes.objects import controller, name_of
 from streams.job_kinds.kind import JobKind
 from streams.job_kinds.volcano_job import TURNING, phase, retry_count
 from streams.model.clock import parse_rfc3339, rfc3339
+from streams.model.errors import BadInput
 
 COMMAND = f"{DOMAIN}/command"
 ABORT, RESUME = "AbortJob", "ResumeJob"
@@ -64,8 +66,9 @@ class Command:
 def command_of(job: Object) -> Command | None:
     """The last command; None where there is none, or somebody has changed the annotation."""
     match annotations_of(job).get(COMMAND, "").split():
-        case [name, was, at, *sent] if was.isdigit():
-            return Command(name, int(was), parse_rfc3339(at), sent == ["sent"])
+        case [name, was, at, *sent] if was.isdecimal():
+            with suppress(BadInput):
+                return Command(name, int(was), parse_rfc3339(at), sent == ["sent"])
     return None
 
 

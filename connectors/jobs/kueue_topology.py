@@ -12,6 +12,7 @@ swap support".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,6 +21,7 @@ from connectors.jobs.kueue_workload import is_active, is_admitted
 from connectors.kubernetes.annotations import DOMAIN, annotations_of
 from connectors.kubernetes.client import Object
 from streams.model.clock import parse_rfc3339, rfc3339
+from streams.model.errors import BadInput
 from streams.model.kube_objects import KubeObject, items, part, text, whole
 
 REPLACES = f"{DOMAIN}/replaces"
@@ -45,7 +47,8 @@ def replacement_of(workload: Object) -> Replacement | None:
     """The last one; None where there is none, or somebody has changed the annotation."""
     match annotations_of(workload).get(REPLACES, "").split():
         case [key, node, until]:
-            return Replacement(key, node, parse_rfc3339(until))
+            with suppress(BadInput):
+                return Replacement(key, node, parse_rfc3339(until))
     return None
 
 

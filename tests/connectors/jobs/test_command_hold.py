@@ -203,3 +203,10 @@ def test_one_whose_policy_restarts_it_is_watched_first(
 ) -> None:
     assert bool(KIND.heals(job(policies=policies, tasks=tasks))) is heals
     assert not KIND.heals(job("Running", 2, policies=policies, tasks=tasks)), "its last retry would end it"
+
+
+@pytest.mark.parametrize(
+    "written", ["", "faultline-abortjob-1", "a b c", "a 1 soon", "a ² 2026-03-03T03:04:12Z"]
+)
+def test_a_note_that_somebody_has_changed_is_none(written: str) -> None:
+    assert command_of({"metadata": {"annotations": {COMMAND: written}}}) is None

@@ -131,3 +131,8 @@ def test_what_cannot_be_read_of_kueue_keeps_its_default(config: str) -> None:
 )
 def test_durations(text: str, value: float | None) -> None:
     assert seconds(text) == value
+
+
+@pytest.mark.parametrize("written", ["", "key node", "key node soon", "key node 2026-03-03T03:04:12"])
+def test_an_annotation_that_somebody_has_changed_is_no_replacement(written: str) -> None:
+    assert replacement_of({"metadata": {"annotations": {REPLACES: written}}}) is None
