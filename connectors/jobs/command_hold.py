@@ -24,14 +24,15 @@ from connectors.jobs.suspension import (
     PODS_PAUSE_S,
     RESUMED,
     SUSPENDED,
+    is_target,
+    not_by_any_lever,
     not_ours,
-    not_to_be_touched,
     suspend_annotations_of,
 )
 from connectors.kubernetes.annotations import DOMAIN, INCIDENT, MANAGED, annotations_of, opted_out
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.guarded_patch import GuardedChange
-from connectors.kubernetes.objects import controller, name_of
+from connectors.kubernetes.objects import name_of
 from streams.job_kinds.kind import JobKind
 from streams.job_kinds.volcano_job import TURNING, phase, retry_count
 from streams.model.clock import parse_rfc3339, rfc3339
@@ -85,7 +86,7 @@ def undo_key(effect: Effect) -> str:
 def abort(job: Object, kind: JobKind, effect: Effect, now: datetime) -> GuardedChange | Outcome:
     """The intent to abort a job; `Waiting` where this effect has it already: see `pending`."""
     marks, aborted, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
-    if marks.suspended == effect.key and _is_it(job, effect):
+    if marks.suspended == effect.key and is_target(job, effect):
         if marks.resumed is not None:
             return AlreadyDone(detail=f"{name} was aborted and is resumed")
         return (
@@ -93,7 +94,7 @@ def abort(job: Object, kind: JobKind, effect: Effect, now: datetime) -> GuardedC
             if aborted
             else Waiting(PODS_PAUSE_S, f"{name} is to be aborted")
         )
-    if (no := _out_of_reach(job, kind, effect)) is not None:
+    if (no := not_by_any_lever(job, kind, effect)) is not None:
         return no
     if marks.held and aborted:
         return Blocked(f"incident {marks.incident}", f"{name} is aborted for {marks.incident} already")
@@ -113,13 +114,13 @@ def abort(job: Object, kind: JobKind, effect: Effect, now: datetime) -> GuardedC
 def resume(job: Object, kind: JobKind, effect: Effect, now: datetime) -> GuardedChange | Outcome:
     """The intent to resume a job that this incident aborted; `Waiting` where this effect has it already."""
     marks, aborted, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
-    if marks.resumed == effect.key and _is_it(job, effect):
+    if marks.resumed == effect.key and is_target(job, effect):
         return (
             Waiting(PODS_PAUSE_S, f"{name} is to be resumed")
             if aborted
             else AlreadyDone(detail=f"{name} is resumed")
         )
-    if (no := _out_of_reach(job, kind, effect)) is not None:
+    if (no := not_by_any_lever(job, kind, effect)) is not None:
         return no
     if not marks.held:
         no_hold = Refused(f"{name} is not aborted")
@@ -140,7 +141,7 @@ def take_back(job: Object, kind: JobKind, effect: Effect, now: datetime) -> Guar
     """Undo an abort: the intent to resume, and once that has come to be the annotations off."""
     marks, aborted, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
     undoes = marks.resumed == undo_key(effect)
-    if marks.suspended != effect.key or not (marks.held or undoes) or not _is_it(job, effect):
+    if marks.suspended != effect.key or not (marks.held or undoes) or not is_target(job, effect):
         return AlreadyDone(detail=f"{name} is not aborted by this effect")
     if kind.end(job) is not None:
         return AlreadyDone(detail=f"{name} has ended")
@@ -230,17 +231,3 @@ def _intend(job: Object, key: str, now: datetime) -> GuardedChange:
 def _forget(detail: str) -> GuardedChange:
     marks = dict.fromkeys((INCIDENT, SUSPENDED, RESUMED, COMMAND))
     return GuardedChange({"metadata": {"annotations": marks}}, Done(detail=detail))
-
-
-def _out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
-    if (no := not_to_be_touched(job, kind, effect)) is not None:
-        return no
-    if (owner := controller(job)) is not None:
-        return Refused(
-            f"{name_of(job)} is managed by {owner.get('kind')} {owner.get('name')}; act on the parent"
-        )
-    return None
-
-
-def _is_it(job: Object, effect: Effect) -> bool:
-    return effect.target.uid is None or effect.target.uid == job["metadata"].get("uid")

@@ -41,7 +41,7 @@ from connectors.jobs.suspension import suspend_annotations_of
 from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.errors import Forbidden, NotFound, Unauthorized
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
-from connectors.kubernetes.objects import controller, name_of
+from connectors.kubernetes.objects import name_of
 from streams.job_kinds import kueue
 from streams.job_kinds.kind import JobKind
 from streams.model.clock import Clock
@@ -99,7 +99,7 @@ class KueueLever:
             place = await self._place(effect, kind)
             if isinstance(place, Refused | Blocked):
                 return place
-            if (no := _out_of_reach(place.job, kind, effect)) is not None:
+            if (no := suspension.not_by_any_lever(place.job, kind, effect)) is not None:
                 return no
             chosen = place.chosen(effect)
             if not chosen:
@@ -129,7 +129,7 @@ class KueueLever:
             place = await self._place(effect, kind)
             if isinstance(place, Refused | Blocked):
                 return place
-            if (no := _out_of_reach(place.job, kind, effect)) is not None:
+            if (no := suspension.not_by_any_lever(place.job, kind, effect)) is not None:
                 return no
             held = [one for one in place.workloads if _concerns(one, effect)]
             if not held:
@@ -254,16 +254,6 @@ class KueueLever:
                 f"Kueue has no Workload of {_name(effect)}: it has not taken it into {queue} yet, or leaves its kind alone",
             )
         return _Place(job, pods, workloads, await closed_nodes(self._cluster, pods, effect.incident))
-
-
-def _out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
-    if (no := suspension.not_to_be_touched(job, kind, effect)) is not None:
-        return no
-    if (owner := controller(job)) is not None:
-        return Refused(
-            f"{name_of(job)} is managed by {owner.get('kind')} {owner.get('name')}; act on the parent"
-        )
-    return None
 
 
 def _unreadable(effect: Effect, error: Forbidden | NotFound) -> Refused:

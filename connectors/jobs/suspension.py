@@ -58,9 +58,9 @@ def suspend_annotations_of(job: Object) -> SuspendAnnotations:
 def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to true, or find that this effect already did. Pods may still be running: see `_until_gone`."""
     marks, suspended, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
-    if marks.held and not suspended and marks.incident == effect.incident and _is_it(job, effect):
+    if marks.held and not suspended and marks.incident == effect.incident and is_target(job, effect):
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
-    if marks.suspended == effect.key and _is_it(job, effect):
+    if marks.suspended == effect.key and is_target(job, effect):
         return AlreadyDone(
             detail=f"{name} is suspended" if suspended else f"{name} was suspended and is resumed"
         )
@@ -83,7 +83,7 @@ def suspend(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outco
 def resume(job: Object, kind: JobKind, effect: Effect, avoid: Sequence[str] = ()) -> GuardedChange | Outcome:
     """Set the suspend field to false, if Faultline set it to true for this incident; its pods prefer other nodes than `avoid`."""
     marks, suspended, name = suspend_annotations_of(job), kind.is_suspended(job), name_of(job)
-    if marks.resumed == effect.key and _is_it(job, effect):
+    if marks.resumed == effect.key and is_target(job, effect):
         if suspended:
             return Blocked.person(f"{name} was suspended manually after Faultline had resumed it")
         return AlreadyDone(detail=f"{name} is resumed")
@@ -109,7 +109,7 @@ def resume(job: Object, kind: JobKind, effect: Effect, avoid: Sequence[str] = ()
 def take_back(job: Object, kind: JobKind, effect: Effect) -> GuardedChange | Outcome:
     """Undo a suspend: reset the field and the annotations, while both are still as the effect left them."""
     marks, name = suspend_annotations_of(job), name_of(job)
-    if marks.suspended != effect.key or not marks.held or not _is_it(job, effect):
+    if marks.suspended != effect.key or not marks.held or not is_target(job, effect):
         return AlreadyDone(detail=f"{name} is not suspended by this effect")
     if kind.end(job) is not None:
         return AlreadyDone(detail=f"{name} has ended")
@@ -135,7 +135,7 @@ def find(job: Object, effect: Effect) -> Outcome:
     """Whether this effect has set the field, for `lookup`; pods of a suspended job may still be running: see `_until_gone`."""
     marks = suspend_annotations_of(job)
     key = marks.suspended if effect.action == "suspend_job" else marks.resumed
-    return AlreadyDone() if key == effect.key and _is_it(job, effect) else Absent()
+    return AlreadyDone() if key == effect.key and is_target(job, effect) else Absent()
 
 
 def not_ours(marks: SuspendAnnotations, reason: str) -> Blocked:
@@ -146,7 +146,7 @@ def not_ours(marks: SuspendAnnotations, reason: str) -> Blocked:
 def not_to_be_touched(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
     """Why nothing may be done to this job at all; None when something may."""
     name = name_of(job)
-    if not _is_it(job, effect):
+    if not is_target(job, effect):
         return Refused(f"{name} was replaced: the uid of the {kind.name} differs from the one in the plan")
     if (end := kind.end(job)) is not None:
         # A failed job needs no suspend any more; that it cannot be resumed is a failure of what we began.
@@ -159,21 +159,29 @@ def not_to_be_touched(job: Object, kind: JobKind, effect: Effect) -> Refused | N
     return None
 
 
-def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
-    """Why Faultline must not change this job's suspend field; None when it may."""
-    name = name_of(job)
+def not_by_any_lever(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
+    """Why no lever may move this job: also what another object manages is left alone, for that would undo it."""
     if (no := not_to_be_touched(job, kind, effect)) is not None:
         return no
     if (owner := controller(job)) is not None:
         above = f"{owner.get('kind')} {owner.get('name')}"
-        return Refused(f"{name} is managed by {above}, which would revert spec.suspend; act on the parent")
+        return Refused(f"{name_of(job)} is managed by {above}, which would undo it; act on the parent")
+    return None
+
+
+def out_of_reach(job: Object, kind: JobKind, effect: Effect) -> Refused | None:
+    """Why Faultline must not change this job's suspend field; None when it may."""
+    name = name_of(job)
+    if (no := not_by_any_lever(job, kind, effect)) is not None:
+        return no
     means = kind.means(job)
     if means.lever is not Lever.SUSPEND:
         return Refused(f"{name} cannot be suspended: {means.reason or f'it is moved by {means.lever}'}")
     return None
 
 
-def _is_it(job: Object, effect: Effect) -> bool:
+def is_target(job: Object, effect: Effect) -> bool:
+    """Whether the job is the very one that was planned for, not another of its name."""
     return effect.target.uid is None or effect.target.uid == job["metadata"].get("uid")
 
 
