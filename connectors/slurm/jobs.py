@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.slurm.api import JobUpdate, Missing, SlurmApi
-from connectors.slurm.nodes import names_in
 from streams.job_kinds.slurm_job import NO_REQUEUE, SLURM_KIND
+from streams.model.errors import BadInput
+from streams.model.hostlists import hosts
 from streams.model.slurm import Record, SlurmJob, SlurmNode, job_of, node_of
 from streams.model.slurm_marks import OPTED_OUT, JobMark, owners_in, unmarked
 
@@ -80,13 +81,17 @@ class SlurmJobs:
             return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending")
         if not job.held:
             return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
+        try:
+            excluded = hosts(job.excluded)
+        except BadInput as error:
+            return Refused(f"the nodes that {_name(job)} leaves out already cannot be read: {error}")
         avoid = [name for name in str(effect.params.get("avoid") or "").split(",") if name]
         known = {str(record.get("name")) for record in await self._api.nodes()} if avoid else set[str]()
         added = [name for name in avoid if name in known]
         mark = mark.started(effect.key, done=False)
         update = JobUpdate(
             admin_comment=mark.comment(job.admin_comment),
-            excluded=sorted({*names_in(job.excluded), *added}) if added else None,
+            excluded=sorted({*excluded, *added}) if added else None,
             start_now=True,
         )
         await self._api.update_job(job.id, update, lease)
@@ -170,7 +175,12 @@ class SlurmJobs:
         if not job.running:
             why = f": {job.reason}" if job.reason not in ("", "None") else ""
             return Waiting(PAUSE_S, f"{_name(job)} is {', '.join(sorted(job.states)).lower()}{why}")
-        placed = names_in(job.nodes)
+        try:
+            placed = hosts(job.nodes)
+        except BadInput as error:
+            return Waiting(PAUSE_S, f"{_name(job)} runs, on which nodes cannot be read: {error}")
+        if not placed:
+            return Waiting(PAUSE_S, f"{_name(job)} runs, and Slurm does not say where")
         nodes = {node.name: node for node in map(node_of, await self._api.nodes())}
         if bad := {name: why for name in placed if (why := _unfit(nodes.get(name)))}:
             unusable = ", ".join(f"{name} ({why})" for name, why in sorted(bad.items()))

@@ -126,15 +126,15 @@ class SlurmNodes:
 
     async def _jobs_on(self, node: str) -> list[SlurmJob]:
         jobs = [job_of(record) for record in await self._api.jobs()]
-        return [job for job in jobs if (job.on_nodes or job.cleaning_up) and node in names_in(job.nodes)]
+        return [job for job in jobs if (job.on_nodes or job.cleaning_up) and may_name(job.nodes, node)]
 
 
-def names_in(host_list: str) -> tuple[str, ...]:
-    """The nodes of a host list; none of one that cannot be read."""
+def may_name(host_list: str, node: str) -> bool:
+    """Whether a node is in a host list; one that cannot be read may name any."""
     try:
-        return tuple(hosts(host_list))
+        return node in hosts(host_list)
     except BadInput:
-        return ()
+        return True
 
 
 def _why(effect: Effect) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from connectors.base import (
     Absent,
     AlreadyDone,
+    Blocked,
     Connector,
     Effect,
     LeaseHeld,
@@ -16,6 +18,7 @@ from connectors.base import (
     Outcome,
     Refused,
     Retry,
+    Waiting,
 )
 from connectors.http import Rejected
 from connectors.slurm.api import JobUpdate
@@ -28,6 +31,7 @@ from streams.inventory.slurm import SlurmFacts
 from streams.model.entity import Entity
 from streams.model.errors import Temporary
 from streams.model.run import Mode, Target
+from streams.model.slurm_marks import JobMark
 from tests.connectors.slurm.worlds import on_job, on_node
 from tests.runbooks.scenes import LIBRARY, NOW, incident
 
@@ -113,3 +117,40 @@ def test_a_plan_on_a_node_of_slurm_promises_no_work_that_only_kubernetes_can_do(
     made = plan(about, runbook, view, Mode.AUTO, Slurm.actions | NODE_WORK)
     assert not {step.action for step in made.steps} & {*NODE_WORK, "uncordon_node"}
     assert any("this one is Slurm's" in why for why in made.left_out)
+
+
+def told(folder: Path, job: dict[str, object]) -> Slurm:
+    """A cluster of one drained, busy node, with this job."""
+    node = {"name": "gpu-1", "state": "mixed", "state_flags": ["DRAIN"], "gres": "gpu:8"}
+    for program, says in (("squeue", {"jobs": [job]}), ("scontrol", {"nodes": [node]})):
+        (folder / program).write_text(f"#!/bin/sh\ncat <<'E'\n{json.dumps(says)}\nE\n")
+        (folder / program).chmod(0o755)
+    return Slurm(Commands(folder))
+
+
+RUNNING = {"job_id": 7, "job_state": "RUNNING", "name": "llm", "tres_alloc_str": "gres/gpu=8"}
+
+
+@pytest.mark.parametrize(("nodes", "says"), [("gpu-[1", "cannot be read"), ("", "does not say where")])
+async def test_a_job_is_not_said_to_run_well_on_nodes_that_nobody_can_name(
+    tmp_path: Path, nodes: str, says: str
+) -> None:
+    seen = await told(tmp_path, {**RUNNING, "nodes": nodes}).apply(on_job("verify_job", 7), NoLease())
+    assert isinstance(seen, Waiting)
+    assert says in seen.detail
+
+
+async def test_a_job_whose_nodes_cannot_be_read_keeps_a_node_from_being_empty(tmp_path: Path) -> None:
+    slurm = told(tmp_path, {**RUNNING, "nodes": "gpu-[1"})
+    drained = await slurm.apply(on_node("drain_node", "gpu-1", only="all"), NoLease())
+    assert isinstance(drained, Blocked)
+    assert "job 7 still on gpu-1" in drained.reason
+
+
+async def test_exclusions_that_cannot_be_read_are_never_overwritten(tmp_path: Path) -> None:
+    mark = JobMark("inc-1", "key", 0).comment("")
+    held = {**RUNNING, "job_state": "PENDING", "state_reason": "JobHeldUser", "priority": 0}
+    job = {**held, "excluded_nodes": "gpu-[2", "admin_comment": mark}
+    refused = await told(tmp_path, job).apply(on_job("resume_job", 7, avoid="gpu-1"), NoLease())
+    assert isinstance(refused, Refused)
+    assert "cannot be read" in refused.reason
