@@ -11,6 +11,7 @@ import re
 
 from connectors.base import Absent, Done, Effect, LeaseHeld, Outcome, Refused
 from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import attempted
 from connectors.kubernetes.objects import is_ready
 from connectors.kubernetes.pod_exec import run_in
@@ -43,11 +44,17 @@ class PodEvidence:
             return Done({}, f"no evidence is collected for {family}")
 
         async def once() -> Outcome:
-            pods = [
-                pod for name in names[: self._settings.max_pods] if (pod := await self._ready(name, effect))
-            ]
+            pods, unread = list[Object](), ""
+            for name in names[: self._settings.max_pods]:
+                try:
+                    pod = await self._ready(name, effect)
+                except FaultlineError as error:
+                    unread = f": {str(error)[:200]}"
+                else:
+                    pods += [pod] if pod is not None else []
             if not pods:
-                return Done({}, f"no pod on {effect.target.name} answers: no evidence is collected there")
+                answers = f"no pod on {effect.target.name} answers: no evidence is collected there"
+                return Done({}, f"{answers}{unread}")
             lease.check()
             told = await asyncio.gather(*(self._of(hook, pod) for pod in pods for hook in hooks))
             kept = dict(told[:MAX_RESULTS])
@@ -71,10 +78,11 @@ class PodEvidence:
         await self._cluster.close()
 
     async def _ready(self, name: str, effect: Effect) -> Object | None:
+        """The pod, if it is still there and ready, and on this node."""
         namespace, _, pod = name.partition("/")
         try:
             found = await self._cluster.get(path_of("v1", "pods", namespace=namespace, name=pod))
-        except FaultlineError:
+        except NotFound:
             return None
         here = (found.get("spec") or {}).get("nodeName") == effect.target.name
         return found if here and is_ready(found) else None

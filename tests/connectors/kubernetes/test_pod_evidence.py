@@ -36,12 +36,15 @@ class Site:
     ended: object = field(default_factory=lambda: OK)
     silent: bool = False
     forbidden: bool = False
+    unread: bool = False
     nodes: dict[str, str] = field(default_factory=lambda: {"llm-0": "node-03", "llm-1": "node-04"})
     ready: str = "True"
     commands: list[tuple[str, list[str], str | None]] = field(default_factory=list)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         *_, name = request.path.removesuffix("/exec").split("/")
+        if self.unread:
+            return web.json_response({"kind": "Status", "reason": "Forbidden"}, status=403)
         if name not in self.nodes:
             return web.json_response({"kind": "Status"}, status=404)
         if not request.path.endswith("/exec"):
@@ -125,6 +128,12 @@ async def test_where_no_pod_answers_nothing_is_run(here: Site) -> None:
     done = await collected(here)
     assert "no pod on node-03 answers" in done.detail
     assert not here.commands
+
+
+async def test_pods_that_cannot_be_read_are_told_with_the_reason() -> None:
+    done = await collected(Site(unread=True))
+    assert "no pod on node-03 answers" in done.detail
+    assert "403" in done.detail
 
 
 async def test_output_is_read_up_to_its_bound_and_kept_up_to_a_few_lines() -> None:
