@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from connectors.base import LeaseHeld
 from connectors.http import Rejected
 from streams.model.slurm import Record
+
+LONG_PAST = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Missing(Rejected):
@@ -30,7 +33,10 @@ class JobUpdate:
     admin_comment: str | None = None
     excluded: Sequence[str] | None = None
     start_now: bool = False
-    """Drop the time before which it may not start: Slurm makes a job wait for two minutes when it is put back into the queue."""
+    """Drop the time before which it may not start: Slurm makes a job wait for two minutes when it is put back into the queue.
+
+    Sent as a time long past, which the controller takes for its own now: the clock of this host may differ from it.
+    """
 
 
 class SlurmApi(Protocol):

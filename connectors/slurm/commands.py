@@ -18,7 +18,7 @@ import orjson
 
 from connectors.base import LeaseHeld
 from connectors.http import Ambiguous, Rejected
-from connectors.slurm.api import JobUpdate, Missing
+from connectors.slurm.api import LONG_PAST, JobUpdate, Missing
 from streams.model.errors import Temporary
 from streams.model.slurm import Record, number
 
@@ -128,7 +128,7 @@ class Commands:
         if update.excluded is not None:
             words.append(f"ExcNodeList={','.join(map(_name, update.excluded))}")
         if update.start_now:
-            words.append("StartTime=now")
+            words.append(f"StartTime={LONG_PAST:%Y-%m-%dT%H:%M:%S}")
         await self._change(lease, "update", f"JobId={job}", *words)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from connectors.http import translated
 from connectors.slurm.api import SlurmApi
 from connectors.slurm.jobs import SlurmJobs
 from connectors.slurm.nodes import SlurmNodes
+from streams.model.clock import Clock, utc_now
 from streams.model.entity import SLURM_JOB, is_of_slurm
 from streams.model.run import Target
 
@@ -30,10 +31,10 @@ class Slurm:
 
     actions = NODES | JOBS
 
-    def __init__(self, api: SlurmApi) -> None:
+    def __init__(self, api: SlurmApi, clock: Clock = utc_now) -> None:
         self._api = api
         self._nodes = SlurmNodes(api)
-        self._jobs = SlurmJobs(api)
+        self._jobs = SlurmJobs(api, clock)
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Make the change, or find that it was made.

@@ -8,26 +8,32 @@ stop of a job that runs again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.slurm.api import JobUpdate, Missing, SlurmApi
 from streams.job_kinds.slurm_job import NO_REQUEUE, SLURM_KIND
+from streams.model.clock import Clock, utc_now
 from streams.model.errors import BadInput
 from streams.model.hostlists import hosts
 from streams.model.slurm import Record, SlurmJob, SlurmNode, job_of, node_of
 from streams.model.slurm_marks import OPTED_OUT, JobMark, owners_in, unmarked
 
 PAUSE_S = 2.0
+REST_S = 1.5
 LISTED = 64
 SOMEBODY_ELSE = "a hold that is not Faultline's"
 HELD = {"held": True}
+RESTED = {"rested": True}
+JUST_BEGUN = timedelta(seconds=2)
 
 
 class SlurmJobs:
     """What is done to one job. Each call reads the job first."""
 
-    def __init__(self, api: SlurmApi) -> None:
+    def __init__(self, api: SlurmApi, clock: Clock = utc_now) -> None:
         self._api = api
+        self._clock = clock
 
     async def stop(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Mark it, put it back into the queue, held, and wait until its nodes are free."""
@@ -52,6 +58,9 @@ class SlurmJobs:
             return AlreadyDone(
                 detail=f"Slurm itself has put {_name(job)} back into the queue, and it runs again"
             )
+        # slurmd would refuse to launch a script whose job is ended already, and Slurm would call that a failure of the job.
+        if job.on_nodes and job.started_at and abs(self._clock() - job.started_at) < JUST_BEGUN:
+            return Waiting(PAUSE_S, f"{_name(job)} has just begun")
         if ours is None:
             ours = JobMark(effect.incident, effect.key, job.restarts)
             await self._api.update_job(
@@ -81,6 +90,8 @@ class SlurmJobs:
             return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending")
         if not job.held:
             return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
+        if (pause := _to_rest(job, mark, effect)) is not None:
+            return pause
         try:
             excluded = hosts(job.excluded)
         except BadInput as error:
@@ -118,18 +129,22 @@ class SlurmJobs:
         if isinstance(record, Refused):
             return AlreadyDone(detail=record.reason)
         job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
-        if mark is None or mark.stop != effect.key or not mark.holds:
+        interrupted = mark is not None and mark.start == effect.key
+        if mark is None or mark.stop != effect.key or not (mark.holds or interrupted):
             return AlreadyDone(detail=f"{_name(job)} is not held by this effect")
         if job.ended:
             return AlreadyDone(detail=f"{_name(job)} has ended")
         if OPTED_OUT in job.comment:
             return Blocked.person(f"{_name(job)} is opted out ({OPTED_OUT} in its comment)")
-        if job.cleaning_up:
+        if job.cleaning_up and not interrupted:
             return Waiting(PAUSE_S, f"processes of {_name(job)} are still ending")
-        if not job.held and job.restarts > mark.at:
+        if mark.holds and not job.held and job.restarts > mark.at:
             return Blocked.person(f"{_name(job)} was released manually after Faultline had stopped it")
         if job.held:
-            await self._api.update_job(job.id, JobUpdate(start_now=True), lease)
+            if (pause := _to_rest(job, mark, effect)) is not None:
+                return pause
+            ended = mark.started(effect.key, done=False).comment(job.admin_comment)
+            await self._api.update_job(job.id, JobUpdate(admin_comment=ended, start_now=True), lease)
             await self._api.release(job.id, lease)
         # Last: as long as the mark is there, another call knows what is left to do.
         await self._api.update_job(job.id, JobUpdate(admin_comment=unmarked(job.admin_comment)), lease)
@@ -205,6 +220,17 @@ class SlurmJobs:
         if effect.target.uid not in (None, uid):
             return Refused(f"the number {name} is another job's now ({uid}, planned for {effect.target.uid})")
         return record
+
+
+def _to_rest(job: SlurmJob, mark: JobMark, effect: Effect) -> Waiting | None:
+    """The pause before a job that was put back into the queue is released; None once it was kept.
+
+    A slurmd starts nothing of a job that is not younger, by whole seconds, than the order to end it: the job would count as
+    failed. That is why Slurm itself has it wait for two minutes, which costs a big job too much.
+    """
+    if job.restarts == mark.at or effect.prior.get("rested"):
+        return None
+    return Waiting(REST_S, f"{_name(job)} is released in {REST_S:g} s", RESTED)
 
 
 def _stopped(job: SlurmJob, effect: Effect) -> Outcome:

@@ -20,9 +20,8 @@ import orjson
 
 from connectors.base import LeaseHeld
 from connectors.http import Rejected, change, http_client, read
-from connectors.slurm.api import JobUpdate, Missing, SlurmApi
+from connectors.slurm.api import LONG_PAST, JobUpdate, Missing, SlurmApi
 from streams.job_kinds.slurm_job import NO_REQUEUE
-from streams.model.clock import Clock, utc_now
 from streams.model.errors import Temporary
 from streams.model.slurm import Record, number
 
@@ -47,7 +46,6 @@ class Rest:
         version: str | None = None,
         timeout_s: float = 10.0,
         requeues: SlurmApi | None = None,
-        clock: Clock = utc_now,
     ) -> None:
         self._client = http_client(url, timeout_s=timeout_s, headers={"X-SLURM-USER-NAME": user})
         self._client.event_hooks = {"request": [self._sign], "response": [_explain]}
@@ -55,7 +53,6 @@ class Rest:
         self._token: tuple[int, str] | None = None
         self._version = version
         self._requeues = requeues
-        self._clock = clock
 
     @property
     def can_requeue(self) -> bool:
@@ -115,7 +112,7 @@ class Rest:
         if update.excluded is not None:
             body["excluded_nodes"] = list(update.excluded)
         if update.start_now:
-            body["begin_time"] = {"set": True, "infinite": False, "number": int(self._clock().timestamp())}
+            body["begin_time"] = {"set": True, "infinite": False, "number": int(LONG_PAST.timestamp())}
         await self._change(f"job/{job}", body, lease)
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.errors import Fenced
 from streams.model.run import Mode
 from streams.model.watch import FactsListed, WatchEvent
-from tests.connectors.slurm.worlds import Died, DiesAt, carried_out, on_job, on_node
+from tests.connectors.slurm.worlds import Died, DiesAt, carried_out, on_job, on_node, slurm_of, taken_back
 from tests.runbooks.scenes import LIBRARY, incident
 from tests.testbed.slurm import SlurmCluster
 from tests.testbed.waiting import eventually, until
@@ -47,7 +47,7 @@ def cluster() -> Iterator[SlurmCluster]:
 @pytest.fixture
 async def slurm(cluster: SlurmCluster) -> AsyncIterator[Slurm]:
     """A connector; afterwards every node is in service, nothing runs and no mark is left."""
-    yield Slurm(api_of(cluster))
+    yield slurm_of(api_of(cluster))
     for job in cluster.jobs().values():
         if not job.ended:
             cluster.run("scancel", str(job.id))
@@ -234,13 +234,13 @@ async def test_each_step_called_twice_happens_once(cluster: SlurmCluster, slurm:
     stop, start = on_job("suspend_job", job), on_job("resume_job", job, "key-9-1")
     assert isinstance(await slurm.lookup(stop), Absent)
     await carried_out(slurm, stop)
-    assert isinstance(await carried_out(Slurm(api_of(cluster)), stop), AlreadyDone)
+    assert isinstance(await carried_out(slurm_of(api_of(cluster)), stop), AlreadyDone)
     assert isinstance(await slurm.lookup(stop), AlreadyDone)
     assert isinstance(await slurm.lookup(start), Absent)
     await carried_out(slurm, start)
-    assert isinstance(await carried_out(Slurm(api_of(cluster)), start), AlreadyDone)
+    assert isinstance(await carried_out(slurm_of(api_of(cluster)), start), AlreadyDone)
     assert isinstance(await slurm.lookup(start), AlreadyDone)
-    assert isinstance(await carried_out(Slurm(api_of(cluster)), stop), AlreadyDone)
+    assert isinstance(await carried_out(slurm_of(api_of(cluster)), stop), AlreadyDone)
     until(lambda: cluster.job(job).running, "it runs again")
     assert cluster.job(job).restarts == 1
 
@@ -256,7 +256,7 @@ async def test_a_process_that_dies_between_any_two_calls_doubles_nothing(
             at += 1
             dying = DiesAt(api_of(cluster), at, after=after)
             try:
-                outcome = await carried_out(Slurm(dying), on_job(action, job, key), looked_up=at > 1)
+                outcome = await carried_out(slurm_of(dying), on_job(action, job, key), looked_up=at > 1)
             except Died:
                 continue
             break
@@ -271,11 +271,48 @@ async def test_a_stop_is_taken_back(cluster: SlurmCluster, slurm: Slurm) -> None
     job, effect = cluster.submit(1), None
     effect = on_job("suspend_job", job)
     await carried_out(slurm, effect)
-    assert isinstance(await slurm.undo(effect, NoLease()), Done)
+    assert isinstance(await taken_back(slurm, effect), Done)
     assert isinstance(await slurm.undo(effect, NoLease()), AlreadyDone)
     assert isinstance(await slurm.lookup(effect), Absent)
     until(lambda: cluster.job(job).running, "it runs again")
     assert (cluster.job(job).restarts, cluster.job(job).admin_comment) == (1, "")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_process_that_dies_while_it_takes_a_stop_back_leaves_no_hold_and_no_mark(
+    cluster: SlurmCluster, slurm: Slurm, after: bool
+) -> None:
+    job = cluster.submit(1)
+    await carried_out(slurm, on_job("suspend_job", job))
+    at, outcome = 0, None
+    while outcome is None:
+        at += 1
+        try:
+            outcome = await taken_back(
+                slurm_of(DiesAt(api_of(cluster), at, after=after)), on_job("suspend_job", job)
+            )
+        except Died:
+            continue
+    assert at > 1
+    assert isinstance(outcome, Done | AlreadyDone), outcome
+    until(lambda: cluster.job(job).running, "it runs again")
+    assert (cluster.job(job).restarts, cluster.job(job).admin_comment) == (1, "")
+
+
+async def test_a_job_that_is_moved_right_after_it_began_and_right_after_it_ended_runs_again(
+    cluster: SlurmCluster, slurm: Slurm
+) -> None:
+    job = cluster.submit(1, runs=False)
+    until(lambda: cluster.job(job).running, "Slurm says that it runs")
+    for n in (1, 2):
+        for action, key in (
+            ("suspend_job", f"stop{n}-1"),
+            ("resume_job", f"start{n}-1"),
+            ("verify_job", "v-1"),
+        ):
+            outcome = await carried_out(Slurm(api_of(cluster)), on_job(action, job, key))
+            assert isinstance(outcome, Done), outcome
+    assert cluster.job(job).restarts == 2
 
 
 async def test_what_a_person_released_is_not_stopped_again(cluster: SlurmCluster, slurm: Slurm) -> None:
@@ -361,7 +398,7 @@ async def test_a_job_that_slurm_requeued_itself_is_not_stopped_again(
     job = cluster.submit(1)
     dying = DiesAt(api_of(cluster), 1, after=True)
     with pytest.raises(Died):
-        await Slurm(dying).apply(on_job("suspend_job", job), NoLease())
+        await slurm_of(dying).apply(on_job("suspend_job", job), NoLease())
     cluster.run("scontrol", "requeue", str(job))
     until(
         lambda: cluster.job(job).restarts == 1 and not cluster.job(job).cleaning_up, "it is back in the queue"
@@ -403,7 +440,7 @@ async def test_a_command_that_hangs_after_it_acted_is_looked_up(cluster: SlurmCl
         wait = '; case "$1" in update) exec sleep 60;; esac' if name == "scontrol" else ""
         (folder / name).write_text(f'#!/bin/sh\n/usr/bin/{name} "$@"; code=$?{wait}; exit $code\n')
         (folder / name).chmod(0o755)
-    hangs = Slurm(Commands(folder, cluster.config, timeout_s=0.5))
+    hangs = slurm_of(Commands(folder, cluster.config, timeout_s=0.5))
     effect = on_node("cordon_node", "gpu-1")
     assert isinstance(await hangs.apply(effect, NoLease()), Unknown)
     assert isinstance(await slurm.lookup(effect), AlreadyDone)
@@ -414,7 +451,7 @@ async def test_the_controller_away_is_an_outcome_and_not_an_error(
 ) -> None:
     nowhere = cluster.folder / "nowhere.conf"
     nowhere.write_text(cluster.config.read_text().replace("SlurmctldPort=", "SlurmctldPort=1 #"))
-    away = Slurm(Commands(config=nowhere, timeout_s=1))
+    away = slurm_of(Commands(config=nowhere, timeout_s=1))
     for effect in (on_node("cordon_node", "gpu-1"), on_job("suspend_job", 1)):
         assert isinstance(await away.apply(effect, NoLease()), Retry | Unknown)
         assert isinstance(await away.lookup(effect), Retry | Unknown)

@@ -13,7 +13,7 @@ from connectors.slurm.commands import Commands
 from connectors.slurm.connector import Slurm
 from connectors.slurm.rest import Rest
 from tests.connectors.slurm.slurmrestd import VERSION, Slurmrestd
-from tests.connectors.slurm.worlds import carried_out, on_job, on_node
+from tests.connectors.slurm.worlds import carried_out, on_job, on_node, slurm_of
 from tests.contract.case import Case
 from tests.contract.faults import Answer, FaultProxy
 from tests.contract.suite import ConnectorContract, EffectContract
@@ -53,7 +53,7 @@ class RestCase(Case):
             timeout_s=1.0,
             requeues=commands,
         )
-        return Slurm(rest)
+        return slurm_of(rest)
 
     def refusal(self) -> Answer:
         error = {
@@ -133,7 +133,7 @@ def _replace(file: Path, token: str | None) -> None:
 
 
 def rest(url: str, token_file: Path, requeues: Commands | None = None) -> Slurm:
-    return Slurm(Rest(url, user="root", token_file=token_file, requeues=requeues))
+    return slurm_of(Rest(url, user="root", token_file=token_file, requeues=requeues))
 
 
 async def test_a_job_is_moved_by_http_and_only_its_requeue_by_a_command(

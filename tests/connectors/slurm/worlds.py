@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from connectors.base import (
-    Absent,
     AlreadyDone,
     Blocked,
     Connector,
@@ -17,11 +17,13 @@ from connectors.base import (
     NoLease,
     Outcome,
     Refused,
+    Retry,
     Unknown,
     Waiting,
 )
 from connectors.slurm.api import SlurmApi
 from connectors.slurm.connector import Slurm
+from streams.model.clock import utc_now
 from streams.model.entity import SLURM_JOB, SLURM_UID
 from streams.model.run import Target
 from tests.testbed.waiting import patience
@@ -92,6 +94,19 @@ def _effect(
     )
 
 
+async def taken_back(connector: Connector, effect: Effect) -> Outcome:
+    """Undo it, as the responder does until it is over."""
+    prior: dict[str, Any] = {}
+    async with asyncio.timeout(patience(30)):
+        while True:
+            one = Effect(**{name: getattr(effect, name) for name in Effect.__slots__} | {"prior": prior})
+            outcome = await connector.undo(one, NoLease())
+            if not isinstance(outcome, Waiting):
+                return outcome
+            prior |= outcome.result
+            await asyncio.sleep(outcome.after_s)
+
+
 async def carried_out(
     connector: Connector, effect: Effect, lease: LeaseHeld | None = None, *, looked_up: bool = False
 ) -> Outcome:
@@ -101,16 +116,18 @@ async def carried_out(
         while True:
             one = Effect(**{name: getattr(effect, name) for name in Effect.__slots__} | {"prior": prior})
             outcome = await (connector.lookup(one) if look else connector.apply(one, lease or NoLease()))
+            look = isinstance(outcome, Unknown)
             match outcome:
                 case Done() | AlreadyDone() | Refused() | Blocked():
                     return outcome
                 case Waiting():
+                    # Of this pause alone something depends; all others end when what they wait for is there.
+                    await asyncio.sleep(outcome.after_s if "rested" in outcome.result.keys() - prior else 0.1)
                     prior |= outcome.result
-            look = isinstance(outcome, Unknown)
-            if not isinstance(outcome, Absent):
-                await asyncio.sleep(0.1)
+                case Retry() | Unknown():
+                    await asyncio.sleep(outcome.after_s)
 
 
-def connector(api: SlurmApi) -> Slurm:
-    """A connector that remembers nothing, as a new process has it."""
-    return Slurm(api)
+def slurm_of(api: SlurmApi) -> Slurm:
+    """A new connector, for jobs whose scripts have begun: by its clock each has run for long."""
+    return Slurm(api, clock=lambda: utc_now() + timedelta(hours=1))
