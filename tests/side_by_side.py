@@ -22,6 +22,10 @@ PARTS = {
 }
 """Tests of the control plane, of a real broker, of neither, and in containers, by pytest's markers: each test in one of them."""
 
+_IN_TWO = ("-n", "2", "--dist", "loadfile")
+_OPTIONS = {"embedded": _IN_TWO, "cluster": _IN_TWO}
+"""Parts that take longest are run by two processes each: in a row their tests waited for 20 minutes, with an idle core beside."""
+
 _NOTHING_SELECTED = 5
 _FAILURES = ("FAILED ", "ERROR ")
 """How the lines begin in which pytest sums up a failure."""
@@ -33,7 +37,10 @@ def main(tier: Tier, arguments: Sequence[str]) -> int:
     When all tests of the server tier passed, those of the machinery were among them: that is noted for the next time.
     """
     machine = machinery.digest()  # as it is before anybody changes it while the tests run
-    runs = {name: _start(marks, [f"--tier={tier}", *arguments]) for name, marks in PARTS.items()}
+    runs = {
+        name: _start(marks, [f"--tier={tier}", *_OPTIONS.get(name, ()), *arguments])
+        for name, marks in PARTS.items()
+    }
     failures: list[str] = []
     tellers = [threading.Thread(target=_tell, args=(name, run, failures)) for name, run in runs.items()]
     for teller in tellers:
