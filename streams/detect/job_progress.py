@@ -37,11 +37,15 @@ class JobProgress:
         if line.pod is None:
             return
         saves = any(word in line.text for word in _OF_CHECKPOINTS)
+        own = False
         for hit in self._checkpoints.find(line.text, 0) if saves else ():
-            if not quoted(line.text[: hit.start]):
+            # What follows one of its own is another line that was glued to it.
+            own = own or not quoted(line.text[: hit.start])
+            if own:
                 yield Finding(hit.row.kind, hit.row.severity, {**hit.row.sets, **hit.fields}, text=line.text)
-                # The step in it is no progress: a save in the background ends also where its job has hung meanwhile.
-                return
+        if own:
+            # The step in it is no progress: a save in the background ends also where its job has hung meanwhile.
+            return
         # From column 0, not from the message: `step:` after a time looks like the name of a program.
         for hit in self._patterns.find(line.text, 0):
             own = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])

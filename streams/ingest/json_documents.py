@@ -19,6 +19,8 @@ _BEGINS = re.compile(
 )
 _MARKS = re.compile(r'[\\"{}\[\]]')
 _DANGLING = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
+CUT = "…"
+"""Stands at the end of a text that goes on where it was cut: a number there is not whole."""
 _MAX_SALVAGE = 64 * 1024
 _MAX_OPEN = 64
 _MAX_DIGITS = 19
@@ -151,7 +153,7 @@ def _salvaged(raw: bytes) -> object | None:
         if len(closers) > _MAX_OPEN:
             return None
     tail = "".join(reversed(closers))
-    ends = [text] if opened_at < 0 else [_DANGLING.sub("", text) + '"', text[:opened_at]]
+    ends = [text] if opened_at < 0 else [_DANGLING.sub("", text) + CUT + '"', text[:opened_at]]
     for end in ends:
         form = end.rstrip().rstrip(",")
         for candidate in (form, form + ":null", form + "null", form.rpartition(",")[0]):

@@ -11,7 +11,7 @@ from streams.model.entity import PodRef
 from streams.model.record import Observation
 
 MAX_LINE = 16 * 1024
-"""Characters read of a line. A longer one is cut, and counted in `Opened.cut`."""
+"""Characters read of a line. A longer one is cut, ends with an ellipsis then, and is counted in `Opened.cut`."""
 
 MAX_OBSERVATIONS = 50_000
 """Lines, samples and events read of a record. The rest is not read, which `Opened.unreadable` says."""

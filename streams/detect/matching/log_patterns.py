@@ -19,6 +19,7 @@ from streams.config.yaml_tables import Strict
 from streams.detect.catalog import FOLDER, load_catalog
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
+from streams.detect.matching.whole_number import whole_number
 from streams.model.kinds import SignalKind
 from streams.model.signal import Attribute, Severity, SignalState
 
@@ -75,7 +76,8 @@ class PatternRow(Strict):
 
 
 class PatternSheet(Strict):
-    """One file of patterns. `integers` names the fields that are numbers.
+    """One file of patterns. `integers` names the fields that are numbers; `counts`, those of them that may have thousands
+    separators, and that are left out where the line may be cut within them (`whole_number.py`).
 
     `written_by` says who logs these lines. A kernel message from another program is a quotation; the host of a switch's line is
     the switch.
@@ -83,6 +85,7 @@ class PatternSheet(Strict):
 
     written_by: Literal["host", "kernel", "pod", "switch"] = "host"
     integers: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     rows: tuple[PatternRow, ...]
 
@@ -135,6 +138,7 @@ class PatternTable:
         self.sheet = sheet
         self.hints = tuple(dict.fromkeys(row.hint.encode() for row in sheet.rows))
         self._integers = frozenset(sheet.integers)
+        self._counts = frozenset(sheet.counts)
         self._shared = [re2_patterns.compile(pattern) for pattern in sheet.fields]
         rows = sorted(sheet.rows, key=lambda row: row.fallback)
         self._rows = [_Compiled(row) for row in rows]
@@ -165,9 +169,24 @@ class PatternTable:
             # The opening words may hold fields, so they are searched too.
             message = text[begin : min(end, begin + MAX_MESSAGE)]
             fields = read_fields(message, (*compiled.fields, *self._shared), self._integers)
+            if self._counts & fields.keys():
+                fields = self._whole_counts(fields, compiled, message, text[begin:])
             subtype = next((name for name, pattern in compiled.subtypes if pattern.search(message)), None)
             hits.append(Hit(compiled.row, begin, end, {**fields, "subtype": subtype} if subtype else fields))
         return hits
+
+    def _whole_counts(
+        self, fields: dict[str, Attribute], compiled: _Compiled, message: str, text: str
+    ) -> dict[str, Attribute]:
+        """The fields with each count as it was meant. It may go on beyond the pattern, and beyond the message that it ends."""
+        counts: dict[str, int | None] = {}
+        for pattern in (*compiled.fields, *self._shared):
+            match = pattern.search(message)
+            for name, _ in match.named() if match is not None else ():
+                if match is not None and name in self._counts and name not in counts:
+                    counts[name] = whole_number(text, match.start(name))
+        known: dict[str, Attribute] = {name: count for name, count in counts.items() if count is not None}
+        return {**{name: value for name, value in fields.items() if name not in counts}, **known}
 
     def _openings(self, text: str, start: int) -> Iterator[tuple[int, int, _Compiled]]:
         found = False

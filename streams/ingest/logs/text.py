@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from streams.ingest import header, lldp
+from streams.ingest.json_documents import CUT
 from streams.ingest.logs import quotation
 from streams.ingest.records import TRUST, Header, Opened, Origin, RecordContext, merged
 from streams.model.entity import PodRef
@@ -81,7 +82,7 @@ def read(
             return
         if len(raw) > context.max_line:
             into.cut += 1
-            raw = raw[: context.max_line]
+            raw = raw[: context.max_line] + CUT
         found = header.read(raw, at or context.received_at)
         if (glued := _glued_at(raw, found)) > 0:
             pending.append(raw[glued:])

