@@ -7,7 +7,6 @@ Reset, ResetType). What vendors do otherwise: allowed reset types may be listed 
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import httpx
 
 from connectors.base import LeaseHeld, NoLease
 from connectors.http import Rejected, Throttled, answer_of, http_client, read, retry_after_s, send_once
+from connectors.power.bmc_address import authorities
 from streams.config.power_settings import RedfishSettings
 from streams.model.errors import FaultlineError, Permanent, Temporary
 from streams.model.message import plain
@@ -128,7 +128,7 @@ async def logged_in(address: str, login: tuple[str, str], settings: RedfishSetti
         Temporary, Permanent: logging in failed.
     """
     basic = login if settings.auth == "basic" else None
-    tls = ssl.create_default_context(cafile=settings.ca_file) if address.startswith("https://") else None
+    tls = authorities(settings.ca_file) if address.startswith("https://") else None
     async with http_client(address, timeout_s=settings.timeout_s, auth=basic, tls=tls) as client:
         session = "" if basic else await _log_in(client, login)
         try:

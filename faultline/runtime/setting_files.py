@@ -61,6 +61,7 @@ def _responder(settings: Settings) -> Iterator[str]:
     from connectors.kubernetes.node_work import diagnostics_of, read_templates
     from connectors.kubernetes.work_diagnostics import read_diagnostic
     from connectors.kubernetes.work_object_templates import objects_of
+    from connectors.power.bmc_address import file_faults
     from faultline.runtime.runbook_files import of_responder
 
     yield from _kubernetes(settings)
@@ -75,6 +76,7 @@ def _responder(settings: Settings) -> Iterator[str]:
             read()
         except ConfigError as error:
             yield from str(error).splitlines()
+    yield from file_faults(settings.node_work.redfish)
     if settings.tickets.system == "jira-dc" and not settings.jira.base_url:
         yield "jira.base_url: not set, but required because tickets.system is jira-dc"
     if settings.jira.base_url and settings.tickets.system in ("jira", "jira-dc"):

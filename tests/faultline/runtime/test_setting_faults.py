@@ -275,3 +275,54 @@ def test_what_settings_name_is_looked_at_before_a_start_and_all_of_it_is_told(tm
     assert "topology_file" not in str(started.exception)
     fine = CliRunner().invoke(cli, ["--config", str(file), "config", "check", "--process", "detector"])
     assert fine.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "said"),
+    [
+        ("user_file", None, "cannot read"),
+        ("password_file", "", "is empty"),
+        ("password_file", "hunter2\nhunter3\n", "has more than one line"),
+        ("password_file", b"\xff\xfehunter2", "cannot read"),
+        ("addresses_file", None, "cannot read"),
+        ("addresses_file", "gpu-1: [hunter2", "cannot read"),
+        ("addresses_file", "- hunter2\n", "is no mapping of node names to addresses"),
+        ("addresses_file", "", "has no addresses"),
+        (
+            "addresses_file",
+            "gpu-1: https://bmc-1\ngpu-2: https://me:hunter2@bmc-2\n",
+            "no https address for gpu-2",
+        ),
+        ("ca_file", None, "cannot read"),
+        ("ca_file", "hunter2\n", "no certificates in PEM"),
+        ("ca_file", "", "no certificates in PEM"),
+    ],
+)
+def test_a_file_for_the_bmcs_that_is_of_no_use_is_told_without_what_it_holds(
+    tmp_path: Path, key: str, content: str | bytes | None, said: str
+) -> None:
+    files = {"user_file": "me\n", "password_file": "hunter2\n", "addresses_file": "gpu-1: https://bmc-1\n"}
+    redfish = {}
+    for name, text in {**files, key: content}.items():
+        redfish[name] = str(tmp_path / name)
+        if text is not None:
+            (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    file = tmp_path / "faultline.yaml"
+    file.write_text(yaml.safe_dump({"node_work": {"redfish": redfish}}))
+    asked = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
+    (line,) = [one for one in str(asked.exception).splitlines() if "node_work.redfish" in one]
+    assert line.strip().startswith(f"node_work.redfish.{key}: ")
+    assert said in line
+    assert str(tmp_path / key) in line
+    assert ": mount " in line or ": write " in line, "it says what to do"
+    assert "hunter" not in str(asked.exception)
+
+
+def test_login_files_of_each_node_are_looked_for_by_their_folder(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    (tmp_path / "there").mkdir()
+    login = {"user_file": f"{tmp_path}/there/{{node}}.user", "password_file": f"{tmp_path}/missing/{{node}}"}
+    file.write_text(yaml.safe_dump({"node_work": {"redfish": {"address": "https://{node}.bmc", **login}}}))
+    asked = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
+    told = [line.strip() for line in str(asked.exception).splitlines() if "node_work.redfish" in line]
+    assert [line.split(": ")[0] for line in told] == ["node_work.redfish.password_file"]
