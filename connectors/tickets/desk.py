@@ -132,7 +132,7 @@ class TicketDesk:
                 return self._absent(marks, "no ticket carries its mark")
             if left := await self._left_to_do(effect, tickets[0]):
                 return Waiting(0.0, left, _result(tickets[0]))
-            return AlreadyDone(_result(tickets[0]))
+            return AlreadyDone(_result(tickets[0]), f"opened {tickets[0].key}")
         ticket = await self._finder.ticket(effect)
         if ticket is None:
             return Absent("the incident has no ticket")

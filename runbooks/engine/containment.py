@@ -98,7 +98,9 @@ def ticket_of(runs: Iterable[Run]) -> Ticket | None:
     for run in runs:
         for record in run.steps:
             effect = record.effect
-            if effect is None or effect.action != "open_ticket" or effect.state is not EffectState.CONFIRMED:
+            if effect is None or effect.action != "open_ticket":
+                continue
+            if effect.state is not EffectState.CONFIRMED and not effect.landed:
                 continue
             if key := effect.result.get("ticket"):
                 found = Ticket(str(key), str(effect.result.get("url", "")))

@@ -30,6 +30,7 @@ from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import (
     advance_undo,
     call_off,
+    end_early,
     fail,
     holds_a_job,
     is_busy,
@@ -238,7 +239,7 @@ def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) 
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
     elif transition.stopping:
-        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
+        end_early(transition, planned, transition.run.reason)
     elif effect is not None and (answer := answered(planned, record, context.incident)):
         transition.set(
             planned.id, effect=replace(effect, state=EffectState.CONFIRMED, confirmed_at=transition.now)

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 
 from runbooks.engine.call_slots import FreeSlots
 from runbooks.engine.run.machine import settle
-from runbooks.engine.run.rollback import advance_undo, call_off, fail, look_up, look_up_undo
+from runbooks.engine.run.rollback import advance_undo, call_off, end_early, fail, look_up, look_up_undo
 from runbooks.engine.run.transition import BLIND_S, RunContext, RunTransition, TransitionResult
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.kinds import IncidentFamily
-from streams.model.run import EffectState, PlannedStep, Run, RunOutcome, StepState
+from streams.model.run import EffectState, PlannedStep, Run, RunOutcome
 from streams.model.signal import Severity
 
 _EXPIRED = f"its incident could not be read for {BLIND_S:.0f} s"
@@ -67,9 +67,9 @@ def _step(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots
     if effect is not None and effect.state is EffectState.UNKNOWN:
         look_up(transition, planned, "lookup", free_slots)
     elif transition.stopping:
-        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
+        end_early(transition, planned, transition.run.reason)
     elif expired:
         # A finished run may still have a ticket to open, but its text was in the incident.
-        transition.finish(planned.id, StepState.CANCELLED, _EXPIRED)
+        end_early(transition, planned, _EXPIRED)
     elif effect is not None and record.deadline_at is not None and transition.now >= record.deadline_at:
         fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")

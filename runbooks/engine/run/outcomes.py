@@ -18,7 +18,7 @@ from connectors.base import (
     Waiting,
 )
 from runbooks.engine.run.checkpoint_request import out_of_time
-from runbooks.engine.run.rollback import call_off, fail, holds_a_job
+from runbooks.engine.run.rollback import call_off, end_early, fail, holds_a_job
 from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
 from runbooks.language.schema import ON_REQUEST, TICKETS
 from streams.kafka.lease import MARGIN_S
@@ -134,8 +134,9 @@ def _not_found(
     absent = "the change was not made"
     match outcome:
         case Absent() if transition.stopping:
-            transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=absent))
-            transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
+            never = replace(effect, state=EffectState.REFUSED, landed=False, reason=absent)
+            transition.set(planned.id, effect=never)
+            transition.finish(planned.id, StepState.CANCELLED, f"{absent}: {transition.run.reason}")
         case Absent() if effect.withheld:
             never = replace(effect, landed=False, withheld=False)
             _again(transition, planned, never, 0.0, "it was stopped before it was sent")
@@ -206,7 +207,7 @@ def _again(
     if listens and last is not None:
         due = min(due, last)
     if transition.stopping:
-        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
+        end_early(transition, planned, transition.run.reason)
     elif last is not None and due >= last and not listens:
         fail(transition, planned, out_of_time(planned, record, reason))
     else:
@@ -249,7 +250,7 @@ def _refuse(transition: RunTransition, planned: PlannedStep, effect: EffectRecor
     moot = replace(effect, landed=False) if outcome.moot else effect
     transition.set(planned.id, effect=_given_up(moot, reason))
     if transition.stopping:
-        transition.finish(planned.id, StepState.CANCELLED, reason)
+        end_early(transition, planned, reason)
     elif outcome.moot:
         # A job that completed before it was suspended needs no rescheduling, and that is no failure of the run.
         transition.finish(planned.id, StepState.SKIPPED, reason)

@@ -29,7 +29,7 @@ from runbooks.engine.run.transition import (
     RunTransition,
     calls_in_flight,
 )
-from runbooks.language.schema import DISRUPTIVE
+from runbooks.language.schema import DISRUPTIVE, TICKETS
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, PlannedStep, RunOutcome, StepRecord, StepState
 
@@ -51,7 +51,8 @@ def call_off(
     undo: bool = False,
     keep: Mapping[str, str] = NOTHING,
 ) -> None:
-    """Decide how the run ends. Steps not started are cancelled; a call in flight is still waited for.
+    """Decide how the run ends. Steps not started are cancelled; a call in flight is still waited for: its outcome, or what
+    is found of it, says how its step ends.
 
     `undo` rolls back every step marked for it, later on targets whose names are in `keep` (with the incident they are kept for);
     `release` only resumes jobs.
@@ -69,11 +70,28 @@ def call_off(
     for planned, record in transition.steps():
         in_flight = record.effect is not None and record.effect.state in IN_FLIGHT
         if not record.state.is_over and not in_flight:
-            transition.finish(planned.id, StepState.CANCELLED, reason)
+            end_early(transition, planned, reason)
     if undo or release:
         roll_back(transition, reason, only_jobs=not undo, keep=keep)
     if not undo:
         _note_what_stays(transition)
+
+
+def end_early(transition: RunTransition, planned: PlannedStep, reason: str) -> None:
+    """End a step of a run that ends before its plan was executed, while none of its calls is in flight.
+
+    A ticket that was made exists whether or not its evidence or its copies were still to be seen to: it is done, so that its
+    number is shown wherever the run is.
+    """
+    effect = transition.records[planned.id].effect
+    if effect is None or not effect.landed or planned.action not in TICKETS:
+        transition.finish(planned.id, StepState.CANCELLED, reason)
+        return
+    ticket = effect.result.get("ticket")
+    made = f"{ticket} was made before the run ended" if ticket else "made before the run ended"
+    row = replace(effect, state=EffectState.CONFIRMED, confirmed_at=transition.now, reason=made)
+    transition.set(planned.id, effect=row)
+    transition.finish(planned.id, StepState.DONE, made)
 
 
 def fail(transition: RunTransition, planned: PlannedStep, reason: str) -> None:
