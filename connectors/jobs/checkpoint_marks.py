@@ -45,8 +45,7 @@ def request_on(job: Object, kind: JobKind, effect: Effect, now: datetime) -> Req
     if at is None:
         return None
     ours = marks.get(REQUESTED_BY) == effect.key
-    _, within_s = declared(job)
-    under_way = at <= now < at + timedelta(seconds=within_s)
+    under_way = at <= now < at + timedelta(seconds=declared(job).within_s)
     if not (ours or under_way or marks.get(REQUESTED_FOR) == _for(job, kind, effect)):
         return None
     saved = checkpoint_at(job)

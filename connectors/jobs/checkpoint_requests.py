@@ -83,8 +83,8 @@ class CheckpointRequests:
         await self._cluster.close()
 
     async def _ask(self, job: Object, kind: JobKind, effect: Effect, lease: LeaseHeld) -> Outcome:
-        said, within_s = declared(job)
-        way = way_of(said)
+        asked = declared(job)
+        said, way = asked.by, way_of(asked.by)
         if way is None:
             return Refused(f"{effect.target} declares no way in which it can be asked for a checkpoint")
         # Whom to ask is found before the request is written: what cannot be asked bears none.
@@ -108,12 +108,12 @@ class CheckpointRequests:
             return marked
         if way.way is Way.SIGNAL:
             return await self._signal(pods[0], way, lease, written)
-        body = {"request": effect.key, "incident": effect.incident, "within_s": within_s}
+        body = {"request": effect.key, "incident": effect.incident, "within_s": asked.within_s}
         return await checkpoint_hook.post(url, body, lease)
 
     async def _look(self, job: Object, kind: JobKind, effect: Effect, request: Request) -> Outcome:
         """What has become of a request that the job bears."""
-        said, _ = declared(job)
+        said = declared(job).by
         if request.saved_at is not None:
             saved = to_the_second(request.saved_at)
             told = f"it has saved a checkpoint at {saved}"

@@ -81,7 +81,7 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
     end = (kind.end if kind is not None else _usual_end)(job)
     means = kind.means(job) if kind is not None else None
     retries = kind.retries(job) if kind is not None else None
-    asked_by, saves_within_s = declared(job)
+    checkpoint = declared(job)
     progress = kind.progress(job) if kind is not None else None
     return JobFact(
         cluster=cluster,
@@ -106,8 +106,9 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         heals_within_s=kind.heals(job) if kind is not None else healing_declared(job) or None,
         incarnation=(kind.incarnation(job) or None) if kind is not None else None,
         checkpoint_at=checkpoint_at(job),
-        checkpoint_by=asked_by,
-        checkpoint_within_s=saves_within_s if asked_by is not None else None,
+        checkpoint_by=checkpoint.by,
+        checkpoint_within_s=checkpoint.within_s if checkpoint.by is not None else None,
+        checkpoint_within_unreadable=checkpoint.unreadable,
     )
 
 

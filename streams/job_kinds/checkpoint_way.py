@@ -8,6 +8,7 @@ Where nothing is declared, the job has what every pod has: SIGTERM and its own g
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -63,13 +64,26 @@ def way_of(said: str | None) -> CheckpointWay | None:
     return None
 
 
-def declared(job: KubeObject) -> tuple[str | None, float]:
-    """What a job's object or the first of its pod templates that says anything declares: how it is asked, as it is written, and
-    within how many seconds it saves."""
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a job declares. `by` is how it is asked, as it is written; `unreadable` what it says in place of seconds, where the
+    usual ones count because of that."""
+
+    by: str | None = None
+    within_s: float = USUAL_S
+    unreadable: str | None = None
+
+
+def declared(job: KubeObject) -> Declaration:
+    """What a job's object or the first of its pod templates that says anything declares."""
     for found in _annotations(job):
-        if (said := text(found, REQUEST)) is not None:
-            return said[:300], _seconds(text(found, WITHIN))
-    return None, USUAL_S
+        if (by := text(found, REQUEST)) is not None:
+            within = found.get(WITHIN)
+            seconds = _seconds(within) if within is not None else USUAL_S
+            if seconds is None:
+                return Declaration(by[:300], unreadable=str(within)[:60])
+            return Declaration(by[:300], seconds)
+    return Declaration()
 
 
 def checkpoint_at(job: KubeObject) -> datetime | None:
@@ -96,9 +110,10 @@ def _of_templates(spec: Any, depth: int) -> Iterator[Mapping[str, Any]]:
             yield from _of_templates(value, depth - 1)
 
 
-def _seconds(said: str | None) -> float:
+def _seconds(said: object) -> float | None:
+    """The seconds in a value; None where it holds none that may be waited for."""
     try:
-        seconds = float(said) if said is not None else USUAL_S
+        seconds = float(said) if isinstance(said, str) else math.nan
     except ValueError:
-        return USUAL_S
-    return seconds if 1 <= seconds <= LONGEST_S else USUAL_S
+        return None
+    return seconds if 1 <= seconds <= LONGEST_S else None

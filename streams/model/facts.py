@@ -203,6 +203,8 @@ class JobFact:
     """How it can be asked for one, as it declares it (`streams.job_kinds.checkpoint_way`); None where it does not."""
     checkpoint_within_s: float | None = None
     """Within how many seconds it then saves."""
+    checkpoint_within_unreadable: str | None = None
+    """What it says in place of these seconds, where that cannot be read and the usual ones count."""
     kind: Literal["job"] = "job"
 
     @property

@@ -32,6 +32,7 @@ from runbooks.language.schema import (
 from runbooks.language.values import Asks, Computed, Params
 from runbooks.language.yaml_source import BRANCHES, Path
 from streams.inventory.cluster_view import ClusterView
+from streams.job_kinds.checkpoint_way import LONGEST_S, WITHIN
 from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.drill import is_drill
@@ -264,7 +265,9 @@ def _remarks(step: Step, target: Target, view: ClusterView, history: JobHistory)
     fact = view.jobs.get(target.key)
     if step.action in ON_REQUEST and fact is not None:
         within_s = _settled(_with_deadline(step, target, view).deadline_s)
-        return f"by {fact.checkpoint_by}, for at most {within_s:g} s"
+        said = fact.checkpoint_within_unreadable
+        usual = f"; its {WITHIN} is no number from 1 to {LONGEST_S:g}: {said}" if said is not None else ""
+        return f"by {fact.checkpoint_by}, for at most {within_s:g} s{usual}"
     if step.action == "suspend_job" and fact is not None:
         heals = (
             f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""

@@ -116,6 +116,14 @@ def test_what_it_declares_is_in_the_plan() -> None:
     (step,) = [step for step in play.run.plan.steps if step.action == "request_checkpoint"]
     assert step.deadline_s == 45
     assert step.describe.endswith("by http:8080/save, for at most 45 s")
+
+
+def test_who_reads_the_plan_sees_that_the_time_a_job_declares_cannot_be_read() -> None:
+    play = Play(alive(), actions=TICKETLESS, view=declaring(checkpoint_within_unreadable="soon"))
+    (step,) = [one for one in play.run.plan.steps if one.action == "request_checkpoint"]
+    assert step.describe.endswith(
+        "for at most 120 s; its faultline.dev/checkpoint-within-s is no number from 1 to 3600: soon"
+    )
     assert not step.destructive
 
 

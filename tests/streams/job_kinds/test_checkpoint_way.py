@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams.inventory.jobs import job_fact
-from streams.job_kinds.checkpoint_way import USUAL_S, CheckpointWay, Way, declared, way_of
+from streams.job_kinds.checkpoint_way import USUAL_S, CheckpointWay, Declaration, Way, declared, way_of
 from tests.streams.inventory.objects import AT, batch_job, pytorch_job
 
 REQUEST, WITHIN = "faultline.dev/checkpoint-request", "faultline.dev/checkpoint-within-s"
@@ -41,19 +41,21 @@ def test_the_object_counts_before_its_pod_templates() -> None:
     template = {"metadata": {"annotations": {REQUEST: "signal:USR1", WITHIN: "30"}}}
     job = pytorch_job()
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] |= template
-    assert declared(job) == ("signal:USR1", 30)
+    assert declared(job) == Declaration("signal:USR1", 30)
     job["metadata"]["annotations"] = {REQUEST: "annotation"}
-    assert declared(job) == ("annotation", USUAL_S)
+    assert declared(job) == Declaration("annotation")
 
 
-@pytest.mark.parametrize("said", ["0", "-5", "nan", "inf", "soon", "100000"])
-def test_a_time_that_is_none_is_the_usual_one(said: str) -> None:
-    assert declared(batch_job(annotations={REQUEST: "annotation", WITHIN: said}))[1] == USUAL_S
+@pytest.mark.parametrize("said", ["0", "-5", "nan", "inf", "soon", "100000", "120s", ""])
+def test_a_time_that_is_none_is_the_usual_one_and_what_was_said_is_kept(said: str) -> None:
+    job = batch_job(annotations={REQUEST: "annotation", WITHIN: said})
+    assert declared(job) == Declaration("annotation", USUAL_S, said)
+    assert job_fact("c1", job, AT).checkpoint_within_unreadable == said
 
 
 @pytest.mark.parametrize("spec", [None, [], "x", {"template": None}, {"a": [{"metadata": {}, "spec": {}}]}])
 def test_a_job_without_a_declaration_has_none(spec: Any) -> None:
-    assert declared({"kind": "Job", "metadata": {"name": "a"}, "spec": spec}) == (None, USUAL_S)
+    assert declared({"kind": "Job", "metadata": {"name": "a"}, "spec": spec}) == Declaration()
 
 
 def test_the_inventory_tells_of_it() -> None:
