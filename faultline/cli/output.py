@@ -17,6 +17,8 @@ from streams.model.message import plain
 
 _WIDTH_WITHOUT_TERMINAL = 200
 _LEAST_WIDTH = 8
+_FAIR_WIDTH = 16
+"""What a long name leaves to each other column that needs it."""
 MAX_CELL = 4000
 """Longer cells are cut after this many characters."""
 FORMATS = ("table", "json")
@@ -42,18 +44,25 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: s
         return
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else _WIDTH_WITHOUT_TERMINAL
-    first, *lines = laid_out([head, *body], width)
+    first, *lines = laid_out([head, *body], width, whole=not terminal)
     click.echo("\n".join([click.style(first, bold=True) if terminal else first, *lines]))
 
 
-def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns, two blanks apart, as lines of at most `width` columns. A cell that is too wide is wrapped.
+def laid_out(rows: Sequence[Sequence[str]], width: int, *, whole: bool = False) -> list[str]:
+    """Rows in columns, two blanks apart, as lines of at most `width` columns. A cell that is too wide is wrapped, and a name
+    that is wider than its column loses its middle; with `whole` none does, and lines become longer where they must.
 
     Written here because rich takes a second to lay out two thousand rows.
     """
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    # The first column is the name of the thing: it is copied into the next command, and stays whole.
-    widths = [widths[0], *_shrunk(widths[1:], width - widths[0] - 2 * (len(widths) - 1))]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(_width, column)) for column in columns]
+    least = [_longest_word(column) if whole else _LEAST_WIDTH for column in columns]
+    # The first column is the name of the thing, which is copied into the next command: it gives way only where it takes the
+    # room of the others.
+    first = widths[0]
+    if not whole:
+        first = min(first, max(width // 2, width - sum(min(other, _FAIR_WIDTH) + 2 for other in widths[1:])))
+    widths = [first, *_shrunk(widths[1:], width - first - 2 * (len(widths) - 1), least[1:])]
     lines: list[str] = []
     for row in rows:
         folded = [_folded(cell, most) for cell, most in zip(row, widths, strict=True)]
@@ -70,22 +79,43 @@ def _width(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
-def _shrunk(widths: list[int], room: int) -> list[int]:
-    """The widths with the widest reduced until all fit; none below `_LEAST_WIDTH`, however narrow the terminal."""
+def _longest_word(cells: Iterable[str]) -> int:
+    return max((_width(word) for cell in cells for word in cell.split()), default=0)
+
+
+def _shrunk(widths: list[int], room: int, least: list[int]) -> list[int]:
+    """The widths with the widest reduced until all fit; none below its own of `least`, however narrow the terminal."""
     widths = list(widths)
-    while (over := sum(widths) - room) > 0 and (widest := max(widths)) > _LEAST_WIDTH:
-        at = [number for number, width in enumerate(widths) if width == widest]
-        next_widest = max((width for width in widths if width < widest), default=_LEAST_WIDTH)
-        step = min(widest - max(next_widest, _LEAST_WIDTH), -(-over // len(at)))
+    while (over := sum(widths) - room) > 0:
+        open_ = [number for number, width in enumerate(widths) if width > least[number]]
+        if not open_:
+            break
+        widest = max(widths[number] for number in open_)
+        at = [number for number in open_ if widths[number] == widest]
+        bound = max((widths[number] for number in open_ if widths[number] < widest), default=0)
         for number in at:
-            widths[number] -= step
+            widths[number] -= min(widest - max(bound, least[number]), -(-over // len(at)))
     return widths
 
 
 def _folded(cell: str, width: int) -> list[str]:
     if "\n" not in cell and _width(cell) <= width:
         return [cell]
-    lines = [line for text in cell.splitlines() for line in textwrap.wrap(text, width) or [""]]
+    lines = []
+    for text in cell.splitlines():
+        words = " ".join(_without_middle(word, width) for word in text.split(" "))
+        lines += textwrap.wrap(words, width, break_on_hyphens=False) or [""]
     return [
         piece for line in lines for piece in (chop_cells(line, width) if _width(line) > width else [line])
     ]
+
+
+def _without_middle(name: str, width: int) -> str:
+    """The name in at most `width` columns: numbers that tell names apart are at their ends."""
+    if _width(name) <= width:
+        return name
+    begin, end = name[: width // 2], name[-(width - width // 2 - 1) :]
+    # A character may take two columns.
+    while _width(begin) + _width(end) >= width and end:
+        begin, end = begin[:-1], end[1:]
+    return f"{begin}…{end}"
