@@ -74,8 +74,7 @@ def read(directory: Path) -> Capture:
             if topic in records:
                 raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
             records[topic] = TopicFile(topic, path)
-    cabling = directory / TOPOLOGY
-    return Capture(meta, records, changes, cabling.read_text() if cabling.exists() else "")
+    return Capture(meta, records, changes, _topology(directory / TOPOLOGY))
 
 
 def write(directory: Path, capture: Capture) -> None:
@@ -109,11 +108,21 @@ def _read_meta(path: Path) -> Meta:
         raise BadInput(f"{path}: {error}") from error
     match content:
         case {"cluster": str(cluster), "from": str(begin), "to": str(end), "format": 1}:
-            return Meta(cluster, parse_rfc3339(begin), parse_rfc3339(end))
+            try:
+                return Meta(cluster, parse_rfc3339(begin), parse_rfc3339(end))
+            except BadInput as error:
+                raise BadInput(f"{path}: {error}") from error
         case {"format": int(number)} if number != FORMAT:
             raise BadInput(f"{path}: format {number} is not known, only {FORMAT}")
         case _:
             raise BadInput(f'{path}: needs "cluster", "from", "to" (RFC 3339) and "format": {FORMAT}')
+
+
+def _topology(path: Path) -> str:
+    try:
+        return path.read_text() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: cannot be read: {error}") from error
 
 
 def _lines(path: Path) -> Iterator[tuple[Any, str]]:
@@ -126,6 +135,6 @@ def _lines(path: Path) -> Iterator[tuple[Any, str]]:
 
 def _kube_change(line: Any, where: str) -> ObjectChange:
     try:
-        return read_change(line)
+        return read_change(line, where)
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error

@@ -15,6 +15,9 @@ from streams.model.clock import from_millis, to_millis
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 
+MAX_MILLIS = 99_999_999_999_999
+"""In the year 5138: a longer number is in microseconds, or damaged."""
+
 
 def record_line(record: RawRecord) -> bytes:
     """One record as one line of a topic's file, line end included."""
@@ -42,16 +45,27 @@ def record_of(topic: str, line: Any, where: str) -> RawRecord:
     """The record that a line's JSON holds; raises BadInput that says `where` when it holds none."""
     match line:
         case {"partition": int(partition), "offset": int(offset), "timestamp": int(millis), "value": value}:
-            headers = tuple(
-                (str(name), _raw(content, f"{where}: header {name}") or b"")
-                for name, content in line.get("headers") or ()
-            )
+            headers = tuple(_header(pair, where) for pair in _list(line.get("headers"), where))
+            if not 0 <= millis <= MAX_MILLIS:
+                raise BadInput(f"{where}: `timestamp` is {millis}: needs milliseconds since 1970")
             key = _raw(line.get("key"), f"{where}: key")
             return RawRecord(
                 topic, partition, offset, from_millis(millis), key, _raw(value, f"{where}: value"), headers
             )
         case _:
             raise BadInput(f'{where}: needs "partition", "offset", "timestamp" (ms) and "value"')
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list | None):
+        raise BadInput(f"{where}: headers must be a list of [name, value]")
+    return value or []
+
+
+def _header(pair: Any, where: str) -> tuple[str, bytes]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise BadInput(f"{where}: a header must be [name, value]")
+    return str(pair[0]), _raw(pair[1], f"{where}: header {str(pair[0])[:40]}") or b""
 
 
 def _text(raw: bytes | None) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from faultline.replay.capture import Capture, read
+from faultline.replay.capture import TOPOLOGY, Capture, read
 from faultline.replay.detect_processes import detection_of
 from faultline.replay.detection import TICK, Clock, Found, Moment
 from faultline.replay.threads import RecordedThreads
@@ -180,19 +180,29 @@ def facts_of(capture: Capture) -> Iterator[FactAt]:
     """Inventory facts with their times and keys, from whichever of the two files the capture has; None for a deletion."""
     if capture.kube_changes or (capture.topology and INVENTORY.name not in capture.records):
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
-        cabling = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin)
+        try:
+            cabling = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin)
+        except BadInput as error:
+            raise BadInput(f"{TOPOLOGY}: {error}") from error
         told = facts(capture.meta.cluster, changes, cabling.links, cabling.places, capture.meta.begin)
         for at, (key, record) in told:
             yield at, key, record.fact if record else None
         return
     for published in in_time_order(capture.records.get(INVENTORY.name, ())):
-        if published.key is None:
-            raise BadInput(f"{published.coordinates}: an inventory record needs its key")
+        if published.key is None or published.key.count(b"/") < 2:
+            raise BadInput(
+                f"{_where(capture, published)}: an inventory record needs its key, CLUSTER/KIND/NAME"
+            )
         try:
             fact = decode(FactRecord, published.value).fact if published.value is not None else None
         except BadInput as error:
-            raise BadInput(f"{published.coordinates}: {error}") from error
+            raise BadInput(f"{_where(capture, published)}: {error}") from error
         yield published.timestamp, published.key.decode(errors="replace"), fact
+
+
+def _where(capture: Capture, record: RawRecord) -> str:
+    held = capture.records.get(record.topic)
+    return held.where(record) if isinstance(held, TopicFile) else record.coordinates
 
 
 class _Pipeline:

@@ -34,7 +34,7 @@ _BATCH = 5_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_HEAD = re.compile(rb'\{"partition":(\d+),"offset":(\d+),"timestamp":(\d+),"')
+_HEAD = re.compile(rb'\{"partition":(\d+),"offset":(\d+),"timestamp":(\d{1,14}),"')
 """How `record_line` and most recorders begin a line. A line that begins otherwise is only slower to survey."""
 _INTEGER, _STRING, _STRING_OR_NONE = {int}, {str}, {str, type(None)}
 _FIELDS = itemgetter("partition", "offset", "timestamp", "value", "key")
@@ -152,6 +152,17 @@ class TopicFile(Collection[RawRecord]):
     def _sorted(self) -> HeldRecords:
         return HeldRecords(self)
 
+    def where(self, record: RawRecord) -> str:
+        """File and line of a record, found by its partition and offset."""
+        for first, lines in blocks(self._path):
+            for number, line in enumerate(lines, first):
+                if line.strip():
+                    where = f"{self._path}:{number}"
+                    found = record_of(self._topic, json_of(line, where), where)
+                    if (found.partition, found.offset) == (record.partition, record.offset):
+                        return where
+        return f"{self._path}: {record.coordinates}"
+
     def _records(self, found: Iterable[tuple[int, list[bytes]]]) -> Iterator[RawRecord]:
         for first, lines in found:
             for number, line in enumerate(lines, first):
@@ -222,13 +233,20 @@ def blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     """The lines of a file, some at a time, with the number of the first."""
     number, rest = 1, b""
     with closing(_opened(path)) as file:
-        while block := file.read(_BLOCK):
+        while block := _read(file, path):
             lines = (rest + block).split(b"\n")
             rest = lines.pop()
             yield number, lines
             number += len(lines)
     if rest:
         yield number, [rest]
+
+
+def _read(file: BinaryIO, path: Path) -> bytes:
+    try:
+        return file.read(_BLOCK)
+    except (OSError, zstandard.ZstdError) as error:
+        raise BadInput(f"{path}: cannot be read: {error}") from error
 
 
 def _opened(path: Path) -> BinaryIO:

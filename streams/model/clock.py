@@ -49,11 +49,14 @@ def parse_rfc3339(text: str) -> datetime:
     """
     try:
         at = datetime.fromisoformat(text)
-    except ValueError as error:
+        if at.tzinfo is None:
+            raise BadInput(f"a time without an offset from UTC: {text[:40]!r}")
+        return at.astimezone(UTC)
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # OverflowError: in the year 1 or 9999, and another one in UTC
         raise BadInput(f"not an RFC 3339 time: {text[:40]!r}") from error
-    if at.tzinfo is None:
-        raise BadInput(f"a time without an offset from UTC: {text[:40]!r}")
-    return at.astimezone(UTC)
 
 
 def rfc3339(at: datetime) -> str:

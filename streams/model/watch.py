@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -12,11 +12,15 @@ from streams.model.facts import Fact
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """One object as it now is, or was when it was deleted. A repeated list reports existing objects as ADDED again."""
+    """One object as it now is, or was when it was deleted. A repeated list reports existing objects as ADDED again.
+
+    `where` is the file and line of a recorded one, for whoever has to mend it.
+    """
 
     at: datetime
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: Mapping[str, Any]
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
