@@ -40,7 +40,7 @@ from connectors.kubernetes.objects import is_ready
 from connectors.kubernetes.out_of_service import hangs
 from connectors.kubernetes.work_results import boot_of
 from connectors.power.bmc_address import address_of, login_of
-from connectors.power.power_mark import PowerMark, mark_of, marked
+from connectors.power.power_mark import PowerMark, mark_of, marked, unreadable
 from connectors.power.redfish import Bmc, System, logged_in, refused_login
 from streams.config.connector_settings import NodeWorkSettings
 from streams.model.clock import Clock, parse_rfc3339, rfc3339, utc_now
@@ -90,6 +90,8 @@ class PowerCycle:
         async def once() -> Outcome:
             node = await self._node(effect)
             mark = mark_of(node) if node is not None else None
+            if node is not None and (why := unreadable(node)):
+                return Waiting(LOOK_AGAIN_S, f"{effect.target.name}: {why}", {"unsure": True})
             if mark is None or mark.effect != effect.key:
                 return Absent("the node has no mark of it, and that is written before the BMC is asked")
             return Waiting(
@@ -112,6 +114,8 @@ class PowerCycle:
         node = await self._node(effect)
         if node is None or replaced(node, effect):
             return Refused(f"{effect.target.name} is not in the cluster any more, or another one")
+        if why := unreadable(node):
+            return Blocked("its mark", f"{effect.target.name}: {why}", 60.0)
         mark = mark_of(node)
         mine = mark is not None and mark.effect == effect.key
         if effect.prior.get("asked") or effect.prior.get("unsure"):
@@ -219,6 +223,8 @@ class PowerCycle:
         def decide(node: Object) -> GuardedChange | Outcome:
             if replaced(node, effect):
                 return Refused(f"{effect.target.name} was replaced")
+            if why := unreadable(node):
+                return Blocked("its mark", f"{effect.target.name}: {why}", 60.0)
             other, hold = mark_of(node), ownership_of(node)
             theirs = other is not None and other.incident != effect.incident
             if other is not None and theirs and hold is not None and hold.by_incident(other.incident):

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 
 from connectors.kubernetes.annotations import POWER, annotations_of
 from connectors.kubernetes.client import Object
+from streams.model.clock import parse_rfc3339
+from streams.model.errors import BadInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,25 @@ class PowerMark:
 
 
 def mark_of(node: Object) -> PowerMark | None:
-    """The mark on a node; None where there is none that can be read."""
+    """The mark on a node; None where there is none that can be read whole, times included."""
     try:
         found = json.loads(annotations_of(node).get(POWER, ""))
-        return PowerMark(**{str(name): str(value) for name, value in found.items()})
-    except (ValueError, TypeError, AttributeError):
+        mark = PowerMark(**{str(name): str(value) for name, value in found.items()})
+        for time in (mark.at, *filter(None, (mark.off_at,))):
+            parse_rfc3339(time)
+    except (ValueError, TypeError, AttributeError, BadInput):
         return None
+    return mark
+
+
+def unreadable(node: Object) -> str:
+    """Why nobody may begin here: the node is marked, and what the mark says cannot be read. Empty otherwise.
+
+    Somebody's BMC may have been asked: that is no less possible than with a mark that can be read.
+    """
+    if POWER not in annotations_of(node) or mark_of(node) is not None:
+        return ""
+    return f"its annotation {POWER} cannot be read, so its BMC may have been asked: see what became of it, then take it off"
 
 
 def marked(mark: PowerMark) -> Object:

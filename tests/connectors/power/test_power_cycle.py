@@ -348,3 +348,57 @@ async def test_another_incident_that_changes_the_power_is_waited_for(machine: Ma
 async def test_an_unknown_direction_is_refused(machine: Machine) -> None:
     assert isinstance(await cycle(machine, leave_off="sideways").apply(), Refused)
     assert not machine.bmc.requests
+
+
+DAMAGED = [
+    lambda mark: json.dumps({**mark, "at": "soon"}),
+    lambda mark: json.dumps({**mark, "at": ""}),
+    lambda mark: json.dumps({**mark, "off_at": "2026-03-01"}),
+    lambda mark: json.dumps(mark)[:-9],
+    lambda mark: "",
+]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+async def test_a_mark_that_cannot_be_read_leads_to_no_second_power_cycle(
+    machine: Machine, damaged: Any
+) -> None:
+    step = cycle(machine)
+    await step.apply()
+    assert machine.bmc.resets == ["PowerCycle"]
+    marks = machine.cluster.node["metadata"]["annotations"]  # type: ignore[index]
+    marks[POWER] = damaged(json.loads(marks[POWER]))
+    machine.comes_up()
+    machine.passes(NO_SIGN_S + 3600)
+    successor = cycle(machine)
+    for ask in (step.apply, successor.apply, successor.lookup, successor.apply, step.lookup, step.apply):
+        assert isinstance(await ask(), Blocked | Waiting)
+    assert machine.bmc.resets == ["PowerCycle"]
+    assert not is_proven_off(machine.cluster.node or {}, step.effect.incident)
+    blocked = await successor.apply()
+    assert isinstance(blocked, Blocked)
+    assert POWER in blocked.reason
+    assert not blocked.by_person, "nobody has decided anything: it waits"
+
+
+async def test_once_a_person_has_taken_an_unreadable_mark_off_it_begins(machine: Machine) -> None:
+    marks = machine.cluster.node["metadata"]["annotations"]  # type: ignore[index]
+    marks[POWER] = "{"
+    step = cycle(machine)
+    assert isinstance(await step.apply(), Blocked)
+    assert not machine.bmc.resets
+    del marks[POWER]
+    assert isinstance(await step.apply(), Waiting)
+    assert machine.bmc.resets == ["PowerCycle"]
+
+
+async def test_a_mark_that_is_damaged_between_look_and_mark_stops_it(machine: Machine) -> None:
+    def damage() -> None:
+        machine.cluster.before_patch = lambda: None
+        assert machine.cluster.node is not None
+        machine.cluster.node["metadata"]["annotations"][POWER] = "{"
+        machine.cluster.node["metadata"]["resourceVersion"] = "9"
+
+    machine.cluster.before_patch = damage
+    assert isinstance(await cycle(machine).apply(), Blocked)
+    assert not machine.bmc.resets
