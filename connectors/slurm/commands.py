@@ -79,7 +79,18 @@ class Commands:
         return _records(await self._read("sinfo", "--all", "--Node", "--json"), "nodes")
 
     async def node(self, name: str) -> Record:
-        """Read among all: before 23.02 the tools that write JSON cannot be asked for one."""
+        """By `scontrol show node NAME`; read among all before 23.02, whose tools that write JSON cannot be asked for one, and
+        where it is not found, for releases differ in how they say that."""
+        if self._shows_json is not False and _NAME.fullmatch(name):
+            try:
+                found = await self._read("scontrol", "show", "node", name, "--json")
+            except Rejected:
+                pass  # no JSON, or no such node: reading all tells which
+            else:
+                self._shows_json = True
+                for record in _records(found, "nodes"):
+                    if record.get("name") == name:
+                        return record
         for record in await self.nodes():
             if record.get("name") == name:
                 return record

@@ -21,7 +21,7 @@ from connectors.base import (
     Waiting,
 )
 from connectors.http import Rejected
-from connectors.slurm.api import JobUpdate
+from connectors.slurm.api import JobUpdate, Missing
 from connectors.slurm.commands import Commands
 from connectors.slurm.connector import Slurm, beside
 from runbooks.engine.run.plan import plan
@@ -154,3 +154,43 @@ async def test_exclusions_that_cannot_be_read_are_never_overwritten(tmp_path: Pa
     refused = await told(tmp_path, job).apply(on_job("resume_job", 7, avoid="gpu-1"), NoLease())
     assert isinstance(refused, Refused)
     assert "cannot be read" in refused.reason
+
+
+ONE_NODE = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+"show node gpu-2 --json") echo '{{"nodes": [{{"name": "gpu-2", "state": "idle"}}]}}' ;;
+"show node gpu-9 --json") echo "Node gpu-9 not found"; exit 1 ;;
+"show nodes --json") echo '{{"nodes": [{{"name": "gpu-1"}}, {{"name": "gpu-2"}}, {{"name": "gpu-[3"}}]}}' ;;
+*) exit 2 ;;
+esac
+"""
+
+
+async def test_of_one_node_only_that_one_is_read_where_scontrol_writes_json(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "scontrol").write_text(ONE_NODE.format(log=log))
+    (tmp_path / "scontrol").chmod(0o755)
+    commands = Commands(tmp_path)
+    assert (await commands.node("gpu-2"))["state"] == "idle"
+    assert log.read_text().splitlines() == ["show node gpu-2 --json"]
+    with pytest.raises(Missing):
+        await commands.node("gpu-9")
+    log.unlink()
+    # A name that could mean several nodes is no argument.
+    assert (await commands.node("gpu-[3"))["name"] == "gpu-[3"
+    assert log.read_text().splitlines() == ["show nodes --json"]
+
+
+async def test_before_scontrol_wrote_json_a_node_is_read_among_all(tmp_path: Path) -> None:
+    log, says = tmp_path / "log", '{"nodes": [{"name": "gpu-1"}, {"name": "gpu-2"}]}'
+    for program, body in (
+        ("scontrol", "echo \"scontrol: unrecognized option '--json'\" >&2; exit 1"),
+        ("sinfo", f"echo '{says}'"),
+    ):
+        (tmp_path / program).write_text(f"#!/bin/sh\necho {program} >> {log}\n{body}\n")
+        (tmp_path / program).chmod(0o755)
+    commands = Commands(tmp_path)
+    for name in ("gpu-1", "gpu-2"):
+        assert (await commands.node(name))["name"] == name
+    assert log.read_text().splitlines()[-2:] == ["sinfo", "sinfo"], "scontrol is not asked again"
