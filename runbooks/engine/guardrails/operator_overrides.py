@@ -7,15 +7,18 @@ from runbooks.engine.guardrails.cordoned_nodes import confirmed_at, cordons, unc
 from runbooks.engine.guardrails.notices import is_marked_by_notice
 from streams.model.incident import NO_NODE
 
+OPT_OUT = "opt-out"
+"""The rule about what is opted out."""
+
 
 def opted_out(context: GuardContext) -> Ruling | None:
     """A node or job opted out of automation is never touched."""
     node, target = context.node, context.step.target
     if node is not None and not node.managed:
-        return refuse("opt-out", f"{node.name} has faultline.dev/managed=false")
+        return refuse(OPT_OUT, f"{node.name} has faultline.dev/managed=false")
     job = context.view.jobs.get(target.key) if target else None
     if job is not None and not job.managed:
-        return refuse("opt-out", f"{job.job} has faultline.dev/managed=false")
+        return refuse(OPT_OUT, f"{job.job} has faultline.dev/managed=false")
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runbooks.engine.guardrails.context import GuardContext, Ruling, hold
 from runbooks.engine.guardrails.cordoned_nodes import is_in_place
+from runbooks.engine.guardrails.left_jobs import goes_without
 from streams.model.run import StepState
 
 
@@ -20,6 +21,8 @@ def confirmed_before(context: GuardContext) -> Ruling | None:
         ignored = record.state is StepState.FAILED and planned.on_failure == "continue"
         to_come = context.shadow and not record.state.is_over
         if ignored or to_come or record.state in (StepState.SKIPPED, StepState.WOULD):
+            continue
+        if goes_without(context.run, context.step, need, context.view):
             continue
         if not is_in_place(record):
             how = record.effect.state if record.effect is not None else record.state

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.guardrails.cordoned_nodes import is_in_place, same_target
+from runbooks.engine.guardrails.left_jobs import AFTER_STOP
 from runbooks.engine.job_condition import (
     POD,
     UNMOVABLE,
@@ -22,9 +23,6 @@ from runbooks.engine.run.rollback import holds_a_job
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.clock import to_the_second
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
-
-AFTER_STOP = ("resume_job", "verify_job", "await_progress")
-"""Actions on a job that has been suspended."""
 
 HAS_NOT_HEALED = "its own controller has not replaced what it lost"
 GOES_ON = "its controller replaces alone what it has on"

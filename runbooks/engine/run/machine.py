@@ -22,10 +22,13 @@ from runbooks.engine.approvals import about, demands, shown, wanted
 from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, only_tells
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
+from runbooks.engine.guardrails.left_jobs import goes_without
 from runbooks.engine.guardrails.notices import too_late
+from runbooks.engine.guardrails.operator_overrides import OPT_OUT
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.checkpoint_request import answered, not_asked, out_of_time, shorten
 from runbooks.engine.run.job_already_moved import healing_until, moved_already
+from runbooks.engine.run.left_jobs import end_for_left, leave
 from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import (
     advance_undo,
@@ -141,6 +144,7 @@ def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
         for planned in transition.run.plan.steps:
             _step(transition, planned, context)
             look_up_undo(transition, planned, context.free_slots)
+        end_for_left(transition, idle=not _open_steps(transition))
         advance_undo(transition, context)
     settle(transition, context)
     return transition.result()
@@ -164,7 +168,7 @@ def settle(transition: RunTransition, context: RunContext) -> None:
     run, records = transition.run, transition.records
     if run.state.is_over:
         return
-    open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_best_effort(p)]
+    open_steps = _open_steps(transition)
     undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
     if not open_steps and not undoing:
         outcome = run.outcome or _ending(transition)
@@ -188,6 +192,11 @@ def settle(transition: RunTransition, context: RunContext) -> None:
         state, "verifying"
     )
     _report(transition, f"run.{kind}")
+
+
+def _open_steps(transition: RunTransition) -> list[PlannedStep]:
+    """The steps that the run still waits for."""
+    return [p for p, record in transition.steps() if not record.state.is_over and not _is_best_effort(p)]
 
 
 def _ending(transition: RunTransition) -> RunOutcome:
@@ -263,7 +272,7 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         if record.state is StepState.BLOCKED and holds_a_job(transition):
             fail(transition, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
             return
-    missing = _missing_need(transition, planned)
+    missing = _missing_need(transition, planned, context)
     if missing is None:
         return
     if missing:
@@ -348,6 +357,8 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
         transition.note(
             "step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id
         )
+        if ruling.rule == OPT_OUT and leave(transition, planned, StepState.CANCELLED, str(ruling)):
+            return False
         call_off(transition, RunOutcome.CANCELLED, str(ruling), release=True)
         return False
     asks = ruling.kind is RulingKind.ASK
@@ -404,12 +415,14 @@ def _unconfigured(transition: RunTransition, planned: PlannedStep) -> None:
         fail(transition, planned, f"no connector for {planned.action}")
 
 
-def _missing_need(transition: RunTransition, planned: PlannedStep) -> str | None:
+def _missing_need(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str | None:
     """Empty when all needs are met, None while they may still be, else why they never will be."""
     waiting = False
     for need in planned.needs:
         state, other = transition.records[need].state, transition.run.planned(need)
         if state in _FIRM or (state is StepState.FAILED and other.on_failure == "continue"):
+            continue
+        if state.is_over and goes_without(transition.so_far(), planned, need, context.view):
             continue
         if state.is_over:
             return f"it needs {need}, which is {state}"

@@ -18,6 +18,7 @@ from connectors.base import (
     Waiting,
 )
 from runbooks.engine.run.checkpoint_request import out_of_time
+from runbooks.engine.run.left_jobs import leave
 from runbooks.engine.run.rollback import call_off, end_early, fail, holds_a_job
 from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
 from runbooks.language.schema import ON_REQUEST, TICKETS
@@ -254,6 +255,9 @@ def _refuse(transition: RunTransition, planned: PlannedStep, effect: EffectRecor
     elif outcome.moot:
         # A job that completed before it was suspended needs no rescheduling, and that is no failure of the run.
         transition.finish(planned.id, StepState.SKIPPED, reason)
+    elif planned.action == "suspend_job" and planned.on_failure == "stop" and not moot.landed:
+        if not leave(transition, planned, StepState.FAILED, reason):
+            fail(transition, planned, reason)
     else:
         fail(transition, planned, reason)
 
@@ -265,10 +269,12 @@ def _given_up(effect: EffectRecord, reason: str) -> EffectRecord:
 
 
 def _overruled(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
-    """A person has changed what we acted on: that ends the run as a whole."""
+    """A person has changed what we acted on: that ends the run as a whole, or for that job where there are others."""
     transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
-    transition.finish(planned.id, StepState.CANCELLED, reason)
     transition.change(overruled=True)
+    if leave(transition, planned, StepState.CANCELLED, reason):
+        return
+    transition.finish(planned.id, StepState.CANCELLED, reason)
     call_off(transition, RunOutcome.CANCELLED, reason, release=True)
 
 

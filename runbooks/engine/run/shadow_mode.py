@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runbooks.engine.guardrails import GuardContext, RulingKind, judge
+from runbooks.engine.guardrails.left_jobs import goes_without
 from runbooks.engine.guardrails.notices import too_late
 from runbooks.engine.run.checkpoint_request import not_asked
 from runbooks.engine.run.job_already_moved import moved_already
@@ -44,7 +45,12 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
 
 
 def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContext) -> tuple[str, str]:
-    refused = [need for need in planned.needs if transition.records[need].verdict == "refused"]
+    refused = [
+        need
+        for need in planned.needs
+        if transition.records[need].verdict == "refused"
+        and not goes_without(transition.so_far(), planned, need, context.view)
+    ]
     if refused:
         return "refused", f"it needs {refused[0]}, which is refused"
     if planned.action == "ask":

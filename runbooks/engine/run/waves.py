@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from runbooks.engine.run.left_jobs import halts_no_wave
 from runbooks.engine.run.transition import RunTransition
 from streams.model.run import PlannedStep, StepRecord, StepState
 
@@ -33,7 +34,9 @@ def _before(transition: RunTransition, planned: PlannedStep) -> list[StepRecord]
     return [
         transition.records[other.id]
         for other in transition.run.plan.steps
-        if other.wave < planned.wave and other.id.split(":", 1)[0] == name
+        if other.wave < planned.wave
+        and other.id.split(":", 1)[0] == name
+        and not halts_no_wave(transition, other)
     ]
 
 
