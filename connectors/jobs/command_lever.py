@@ -13,7 +13,14 @@ from datetime import datetime
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import command_hold, resume_check
 from connectors.jobs.command_hold import ABORT, COMMAND, RESUME, command_of
-from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, path_of_job, pods_of
+from connectors.jobs.job_objects import (
+    closed_nodes,
+    is_stuck,
+    job_of,
+    path_of_job,
+    pods_of,
+    stopped_but_stuck,
+)
 from connectors.jobs.suspend_lever import gone
 from connectors.jobs.suspension import PODS_PAUSE_S, suspend_annotations_of
 from connectors.kubernetes.client import Cluster, Object, path_of
@@ -174,10 +181,9 @@ class CommandLever:
         if not all(is_stuck(pod, closed, self._clock()) for pod in left):
             text = f"{len(left)} pods terminating: {', '.join(names[:NAMED])}"
             return Waiting(PODS_PAUSE_S, text, {"aborted": True})
-        nodes = tuple(sorted(closed))
-        result = {"hanging": tuple(names[: resume_check.LISTED]), "nodes": nodes}
-        done = f"{effect.target.name} is aborted; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead"
-        return Done(result, done) if ours else AlreadyDone(result, done)
+        return stopped_but_stuck(
+            f"{effect.target.namespace}/{effect.target.name} is aborted", left, ours=ours
+        )
 
 
 def _is_noted(job: Object, effect: Effect, action: str) -> bool:

@@ -29,7 +29,14 @@ from connectors.base import (
 )
 from connectors.jobs import eviction_choice, resume_check, suspension
 from connectors.jobs.eviction_choice import Chosen
-from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, path_of_job, pods_of
+from connectors.jobs.job_objects import (
+    closed_nodes,
+    is_stuck,
+    job_of,
+    path_of_job,
+    pods_of,
+    stopped_but_stuck,
+)
 from connectors.jobs.suspend_lever import gone
 from connectors.kubernetes.annotations import INCIDENT, MANAGED, annotations_of, opted_out
 from connectors.kubernetes.client import Cluster, Object
@@ -177,11 +184,7 @@ class EvictLever:
         result: Result = {"evicted": len(chosen)}
         left = place.there
         if left and all(is_stuck(pod, place.closed, self._clock()) for pod in left):
-            names = [str(pod["metadata"]["name"]) for pod in left]
-            nodes = tuple(sorted({str(pod["spec"]["nodeName"]) for pod in left}))
-            result = {**result, "hanging": tuple(names[: resume_check.LISTED]), "nodes": nodes}
-            stuck = f"{len(left)} pods of {name} are stuck on {', '.join(nodes)}, which is dead: {', '.join(names[:NAMED])}"
-            return Done(result, stuck) if ours else AlreadyDone(result, stuck)
+            return stopped_but_stuck(f"{name} is evicted from the closed nodes", left, result, ours=ours)
         if left:
             names = [str(pod["metadata"]["name"]) for pod in left]
             text = f"{len(left)} pods of {name} are still on closed nodes: {', '.join(names[:NAMED])}"

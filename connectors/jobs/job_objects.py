@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from connectors.base import Effect
+from connectors.base import AlreadyDone, Done, Effect, Outcome
+from connectors.jobs.resume_check import LISTED
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.objects import controller, is_ready
+from connectors.kubernetes.objects import controller, is_ready, name_of
 from connectors.kubernetes.out_of_service import hangs
 from streams.job_kinds.kind import JobKind
+from streams.model.signal import Attribute
 
 
 async def path_of_job(cluster: Cluster, kind: JobKind, namespace: str, name: str) -> str:
@@ -80,6 +82,18 @@ def is_stuck(pod: Object, closed: Mapping[str, Object], now: datetime) -> bool:
     """Whether a pod hangs on a closed node that is dead: it never ends by itself."""
     node = closed.get(str(pod["spec"].get("nodeName")))
     return node is not None and not is_ready(node) and hangs(pod, now)
+
+
+def stopped_but_stuck(
+    stopped: str, left: Sequence[Object], result: Mapping[str, Attribute] | None = None, *, ours: bool
+) -> Outcome:
+    """That a job is stopped, all of whose pods that are left are stuck on dead nodes: `hanging` names them and `nodes` where they
+    are, from which `drain_node` continues. `ours` is whether this effect has stopped it."""
+    names = [name_of(pod) for pod in left]
+    nodes = tuple(sorted({str(pod["spec"].get("nodeName")) for pod in left}))
+    full = {**(result or {}), "hanging": tuple(names[:LISTED]), "nodes": nodes}
+    text = f"{stopped}; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead: {', '.join(names[:5])}"
+    return Done(full, text) if ours else AlreadyDone(full, text)
 
 
 async def _served(cluster: Cluster, kind: JobKind) -> str:

@@ -22,11 +22,10 @@ from connectors.base import (
     LeaseHeld,
     Outcome,
     Refused,
-    Result,
     Waiting,
 )
 from connectors.jobs import kueue_hold, kueue_wait, resume_check, suspension
-from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, pods_of
+from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, pods_of, stopped_but_stuck
 from connectors.jobs.kueue_replacement import KueueReplacement, begun_by
 from connectors.jobs.kueue_workload import (
     holds_quota,
@@ -278,7 +277,7 @@ def _judged(
         return Waiting(suspension.PODS_PAUSE_S, f"waiting for Kueue to stop {name}", result)
     left = place.pods_of(chosen)
     if left and all(is_stuck(pod, place.closed, clock()) for pod in left):
-        return _stuck(name, left, result, ours=ours)
+        return stopped_but_stuck(f"Kueue has stopped {name}", left, result, ours=ours)
     if left:
         names = ", ".join(str(pod["metadata"]["name"]) for pod in left[:NAMED])
         return Waiting(suspension.PODS_PAUSE_S, f"{len(left)} pods terminating: {names}", result)
@@ -294,14 +293,6 @@ def _judged(
         return Waiting(suspension.PODS_PAUSE_S, f"waiting for Kueue to take back the quota of {name}", result)
     done = f"{name} is out of the queue {kueue.queue_of(place.job)} and its pods are gone"
     return Done(result, done) if ours else AlreadyDone(result, done)
-
-
-def _stuck(name: str, left: Sequence[Object], result: Mapping[str, int], *, ours: bool) -> Outcome:
-    names = [str(pod["metadata"]["name"]) for pod in left]
-    nodes = tuple(sorted({str(pod["spec"]["nodeName"]) for pod in left}))
-    full: Result = {**result, "hanging": tuple(names[: resume_check.LISTED]), "nodes": nodes}
-    text = f"Kueue has stopped {name}; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead"
-    return Done(full, text) if ours else AlreadyDone(full, text)
 
 
 def _only_waits(place: _Place, chosen: Sequence[Object]) -> bool:

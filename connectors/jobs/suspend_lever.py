@@ -7,12 +7,17 @@ from functools import partial
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check, suspension
-from connectors.jobs.job_objects import job_of, path_of_job, pods_of
-from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.cordon_ownership import is_held_for
+from connectors.jobs.job_objects import (
+    closed_nodes,
+    is_stuck,
+    job_of,
+    path_of_job,
+    pods_of,
+    stopped_but_stuck,
+)
+from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
-from connectors.kubernetes.objects import is_ready
 from connectors.kubernetes.out_of_service import hangs
 from streams.job_kinds.kind import JobKind
 from streams.model.clock import Clock
@@ -102,8 +107,10 @@ class SuspendLever:
             if not left:
                 done = f"{effect.target.namespace}/{effect.target.name} is suspended and its pods are gone"
                 return Done(detail=done) if ours else AlreadyDone(detail=done)
-            if seen and (stuck := await self._stuck(effect, left, ours)) is not None:
-                return stuck
+            if seen and await self._are_stuck(effect, left):
+                return stopped_but_stuck(
+                    f"{effect.target.namespace}/{effect.target.name} is suspended", left, ours=ours
+                )
             names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
             return Waiting(
                 suspension.PODS_PAUSE_S, f"{len(left)} pods terminating: {names}", {"suspended": True}
@@ -111,26 +118,13 @@ class SuspendLever:
 
         return await attempted(once)
 
-    async def _stuck(self, effect: Effect, left: Sequence[Object], ours: bool) -> Outcome | None:
-        """A suspend is also done when only pods stuck on dead nodes are left, which never end. None while any other is left."""
+    async def _are_stuck(self, effect: Effect, left: Sequence[Object]) -> bool:
+        """Whether only pods stuck on dead nodes that are cordoned for this incident are left: those never end."""
         now = self._clock()
         if not all(hangs(pod, now) for pod in left):
-            return None
-        where = sorted({str(pod["spec"].get("nodeName")) for pod in left})
-        for name in where:
-            try:
-                node = await self._cluster.get(path_of("v1", "nodes", name=name))
-            except NotFound:
-                return None
-            if is_ready(node) or not is_held_for(node, effect.incident):
-                return None
-        names = [str(pod["metadata"]["name"]) for pod in left]
-        result = {"hanging": tuple(names[: resume_check.LISTED]), "nodes": tuple(where)}
-        stuck = (
-            f"{len(left)} of its pods are stuck on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
-        )
-        done = f"{effect.target.namespace}/{effect.target.name} is suspended; {stuck}"
-        return Done(result, done) if ours else AlreadyDone(result, done)
+            return False
+        closed = await closed_nodes(self._cluster, left, effect.incident)
+        return all(is_stuck(pod, closed, now) for pod in left)
 
 
 def gone(effect: Effect) -> str:
