@@ -13,7 +13,7 @@ node's pods are given up. Rules:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -33,13 +33,12 @@ from connectors.base import (
 from connectors.http import Ambiguous, outcome_of
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import ownership_of, replaced
-from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
-from connectors.kubernetes.node_work import Others, may_work, nobody, waits_for_others
+from connectors.kubernetes.node_work import Others, nobody
 from connectors.kubernetes.objects import is_ready
-from connectors.kubernetes.out_of_service import hangs
 from connectors.kubernetes.work_results import boot_of
 from connectors.power.bmc_address import address_of, login_of
+from connectors.power.node_guard import NodeGuard
 from connectors.power.power_mark import PowerMark, mark_of, marked, unreadable
 from connectors.power.redfish import Bmc, System, logged_in, refused_login
 from streams.config.connector_settings import NodeWorkSettings
@@ -66,9 +65,8 @@ class PowerCycle:
     ) -> None:
         self._cluster = cluster
         self._settings = settings.redfish
-        self._wait_for_others_s = settings.wait_for_others_s
         self._clock = clock
-        self._others = others
+        self._guard = NodeGuard(cluster, clock, others, settings.wait_for_others_s)
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Ask the BMC, or see what came of it: `Waiting`, finally `Done`.
@@ -88,7 +86,7 @@ class PowerCycle:
         """Without our mark on the node nothing was sent. With it, something may have been."""
 
         async def once() -> Outcome:
-            node = await self._node(effect)
+            node = await self._guard.node(effect)
             mark = mark_of(node) if node is not None else None
             if node is not None and (why := unreadable(node)):
                 return Waiting(LOOK_AGAIN_S, f"{effect.target.name}: {why}", {"unsure": True})
@@ -111,7 +109,7 @@ class PowerCycle:
         await self._cluster.close()
 
     async def _once(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        node = await self._node(effect)
+        node = await self._guard.node(effect)
         if node is None or replaced(node, effect):
             return Refused(f"{effect.target.name} is not in the cluster any more, or another one")
         if why := unreadable(node):
@@ -123,7 +121,9 @@ class PowerCycle:
                 return Blocked.person(f"someone took our mark off {effect.target.name}")
             return await self._watched(node, mark, effect, lease)
         # Whatever was tried before was certainly not sent: it begins anew.
-        if (no := await self._may_begin(node, effect)) is not None:
+        if (
+            no := await self._guard.keeps_from(node, effect, must_boot=not effect.params.get("leave_off"))
+        ) is not None:
             return no
         try:
             async with self._bmc(node) as bmc:
@@ -198,7 +198,9 @@ class PowerCycle:
             asked = effect.prior.get("asked")
             if isinstance(asked, int) and asked >= MOST_ASKED:
                 return Refused(f"{name} was asked to reset {asked} times, and nothing came of it")
-            if (no := await self._may_begin(node, effect)) is not None:
+            if (
+                no := await self._guard.keeps_from(node, effect, must_boot=not effect.params.get("leave_off"))
+            ) is not None:
                 return no
             first = {"off": "ForceOff", "off-on": "ForceOff"}.get(mark.way, mark.way)
             return await self._ask(bmc, system, first, mark, effect, lease)
@@ -237,32 +239,12 @@ class PowerCycle:
         found = await change(self._cluster, path, decide, lease, if_gone=Refused("the node is gone"))
         return None if isinstance(found, Done) else found
 
-    async def _may_begin(self, node: Object, effect: Effect) -> Outcome | None:
-        on = {"fieldSelector": f"spec.nodeName={effect.target.name}"}
-        pods = await self._cluster.list_all(path_of("v1", "pods"), query=on)
-        if not boot_of(node) and not effect.params.get("leave_off"):
-            return Refused(f"{effect.target.name} reports no bootID: a power cycle could not be verified")
-        if (no := may_work(node, self._alive(node, pods), effect, disruptive=True)) is not None:
-            return no
-        return waits_for_others(self._others(node), effect, self._clock(), self._wait_for_others_s)
-
-    def _alive(self, node: Object, pods: Sequence[Object]) -> list[Object]:
-        """The pods that may still run: on a dead node those that are stuck do not count."""
-        dead = not is_ready(node)
-        return [pod for pod in pods if not (dead and hangs(pod, self._clock()))]
-
     @asynccontextmanager
     async def _bmc(self, node: Object) -> AsyncIterator[Bmc]:
         name = str(node["metadata"]["name"])
         address, login = address_of(node, self._settings), login_of(name, self._settings)
         async with logged_in(address, login, self._settings) as bmc:
             yield bmc
-
-    async def _node(self, effect: Effect) -> Object | None:
-        try:
-            return await self._cluster.get(path_of("v1", "nodes", name=effect.target.name))
-        except NotFound:
-            return None
 
 
 def _known(mark: PowerMark, effect: Effect) -> dict[str, str | int | bool]:

@@ -21,15 +21,14 @@ import orjson
 
 from connectors.base import Absent, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Unknown, Waiting
 from connectors.http import Ambiguous, answer_of, deliver, http_client
-from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.cordon_ownership import replaced
-from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import attempted
-from connectors.kubernetes.node_work import Others, may_work, nobody, waits_for_others
+from connectors.kubernetes.node_work import Others, nobody
 from connectors.kubernetes.objects import is_ready
-from connectors.kubernetes.out_of_service import hangs
 from connectors.kubernetes.work_results import boot_of
 from connectors.posts.webhook import signature
+from connectors.power.node_guard import NodeGuard
 from streams.config.connector_settings import NodeWorkSettings
 from streams.config.post_settings import secret_bytes
 from streams.model.clock import Clock, utc_now
@@ -57,10 +56,7 @@ class WorkHook:
         self._client = http_client(f"{parts.scheme}://{parts.netloc}", timeout_s=hook.timeout_s)
         self._timeout_s = hook.timeout_s
         self._actions = frozenset(hook.actions)
-        self._cluster = cluster
-        self._wait_for_others_s = settings.wait_for_others_s
-        self._clock = clock
-        self._others = others
+        self._guard = NodeGuard(cluster, clock, others, settings.wait_for_others_s)
 
     @property
     def actions(self) -> frozenset[str]:
@@ -103,12 +99,14 @@ class WorkHook:
         await self._client.aclose()
 
     async def _once(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        node = await self._node(effect)
+        node = await self._guard.node(effect)
         if effect.prior.get("asked"):
             return await self._judged(node, effect)
         if node is None or replaced(node, effect):
             return Refused(f"{effect.target.name} is not in the cluster any more, or another one", moot=True)
-        if (no := await self._may_begin(node, effect)) is not None:
+        if (
+            no := await self._guard.keeps_from(node, effect, must_boot=effect.action == "power_cycle_node")
+        ) is not None:
             return no
         # Known before it is sent: a copy after a lost answer must be judged by the same boot.
         known: dict[str, Attribute] = {
@@ -142,17 +140,6 @@ class WorkHook:
         wanted = "its node to go" if effect.action == "replace_node" else f"{name} to boot anew"
         waits = f", waiting for {wanted}" if status == "done" else ""
         return Waiting(LOOK_AGAIN_S, f"the tool says {status}{told}{waits}", result)
-
-    async def _may_begin(self, node: Object, effect: Effect) -> Outcome | None:
-        on = {"fieldSelector": f"spec.nodeName={effect.target.name}"}
-        pods = await self._cluster.list_all(path_of("v1", "pods"), query=on)
-        if effect.action == "power_cycle_node" and not boot_of(node):
-            return Refused(f"{effect.target.name} reports no bootID: a power cycle could not be verified")
-        dead = not is_ready(node)
-        alive = [pod for pod in pods if not (dead and hangs(pod, self._clock()))]
-        if (no := may_work(node, alive, effect, disruptive=True)) is not None:
-            return no
-        return waits_for_others(self._others(node), effect, self._clock(), self._wait_for_others_s)
 
     async def _post(self, node: Object, effect: Effect, lease: LeaseHeld) -> None:
         about = {
@@ -207,9 +194,3 @@ class WorkHook:
             "webhook-timestamp": str(stamp),
             "webhook-signature": signature(self._key, effect.key, stamp, body),
         }
-
-    async def _node(self, effect: Effect) -> Object | None:
-        try:
-            return await self._cluster.get(path_of("v1", "nodes", name=effect.target.name))
-        except NotFound:
-            return None
