@@ -134,7 +134,7 @@ def _can(
             return f"nothing: {reason}"
         case JobCondition.HEALS:
             within = fact.heals_within_s if fact is not None and fact.heals_within_s else 0.0
-            then = "its owner is told" if reason else f"{moved}{cost}"
+            then = f"its owner is told: {reason}" if reason else f"{moved}{cost}"
             return f"left to its own controller for {within:g} s; then {then}"
         case _ if fact is None:
             return "as its kind allows: the inventory does not know it yet"

@@ -82,7 +82,12 @@ def healing_until(
     until = (record.started_at or transition.now) + timedelta(seconds=within_s)
     if transition.now >= until or _has_healed(planned, context):
         return None
-    then = "its owner is told" if immovable(key, context.view) else "it is suspended and started elsewhere"
+    why = immovable(key, context.view)
+    then = (
+        f"its owner is told, for it cannot be suspended: {why}"
+        if why
+        else "it is suspended and started elsewhere"
+    )
     text = f"{planned.target} is left to its own controller, which has {within_s:g} s until {to_the_second(until)}"
     return until, f"heals itself: {text}; otherwise {then}"
 
@@ -93,7 +98,10 @@ def _left_to_heal(transition: RunTransition, planned: PlannedStep, context: RunC
     key, record = planned.target.key, transition.records[planned.id]
     within_s = heals_within_s(key, context.view) or 0.0
     if transition.run.plan.mode is Mode.SHADOW:
-        then = "its owner would be told" if immovable(key, context.view) else "it would be suspended"
+        why = immovable(key, context.view)
+        then = (
+            f"its owner would be told, for it cannot be suspended: {why}" if why else "it would be suspended"
+        )
         own = f"{planned.target} is left to its own controller, which replaces what it lost within {within_s:g} s"
         return f"{own}; otherwise {then}"
     if _has_healed(planned, context):

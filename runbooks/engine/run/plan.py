@@ -272,7 +272,9 @@ def _remarks(step: Step, target: Target, view: ClusterView, history: JobHistory)
         heals = (
             f"left to its own controller for {fact.heals_within_s:g} s first" if fact.heals_within_s else ""
         )
-        return "; ".join(filter(None, (history.told(target.key), heals, fact.cost)))
+        stuck = immovable(target.key, view) if heals else ""
+        fixed = f"cannot be suspended after that: {stuck}" if stuck else ""
+        return "; ".join(filter(None, (history.told(target.key), heals, fixed, fact.cost)))
     return immovable(target.key, view) if step.target == "unmovable_jobs" else ""
 
 

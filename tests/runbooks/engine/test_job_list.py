@@ -94,7 +94,9 @@ def test_one_that_heals_is_listed_with_its_time_and_what_comes_then() -> None:
     assert heals.can == "left to its own controller for 180 s; then suspended, and resumed elsewhere"
     assert (heals.lever, heals.heals_within_s) == ("suspend", 180.0)
     alone = listed(immovable="its operator restarts it", heals_within_s=1800.0)["research/llm"]
-    assert alone.can == "left to its own controller for 1800 s; then its owner is told"
+    assert (
+        alone.can == "left to its own controller for 1800 s; then its owner is told: its operator restarts it"
+    )
 
 
 def test_the_largest_come_first_what_is_over_only_on_request_and_bare_pods_with_the_truth() -> None:

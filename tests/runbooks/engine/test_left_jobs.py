@@ -144,7 +144,8 @@ def test_a_node_on_which_such_a_job_still_runs_is_not_reset() -> None:
         "  - {id: reset, action: reset_gpu, target: root_node, needs: [drain]}\n"
     )
     book = load_text(
-        f"id: reset\nrevision: 1\nowner: x\nmode: auto\nmatch: 'true'\npriority: 900\ndescription: a reset behind a job\nsteps:\n{steps}",
+        f"id: reset\nrevision: 1\nowner: x\nmode: auto\nmatch: 'true'\npriority: 900\n"
+        f"description: a reset behind a job\nsteps:\n{steps}",
         "reset.yaml",
     )
     about = incident(jobs=(JOB, OTHER_JOB))

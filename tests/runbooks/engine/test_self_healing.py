@@ -95,7 +95,9 @@ def test_a_job_that_does_not_heal_in_time_is_moved_also_after_a_crash_in_between
 def test_the_owner_of_one_that_does_not_heal_and_has_no_lever_is_told_and_nothing_is_promised() -> None:
     play = Play(incident(), actions=TICKETLESS, view=healing(lever=False))
     play.play()
-    assert any("its owner is told" in note for note in play.notes)
+    assert any("its owner is told" in note and NO_LEVER in note for note in play.notes)
+    (planned,) = (p for p in play.run.plan.steps if p.action == "suspend_job")
+    assert planned.describe.endswith(f"for 300 s first; cannot be suspended after that: {NO_LEVER}")
     play.tick(HEALS_S)
     play.play()
     assert "suspend_job" not in play.made
