@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tests.testbed
-from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Refused, Waiting
+from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused, Waiting
 from connectors.jobs import kueue_topology
 from connectors.jobs.kueue_topology import assigned_nodes
 from connectors.jobs.kueue_workload import VERSIONS, holds_quota, is_admitted
@@ -21,6 +21,7 @@ from connectors.kubernetes.nodes import NodeConnector
 from streams.job_kinds.known import KNOWN
 from streams.model.kube_objects import condition
 from streams.model.run import Target
+from tests.connectors.jobs.job_case import JobCase
 from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
@@ -332,22 +333,8 @@ async def test_simulated_a_second_node_that_fails_evicts_the_workload(world: Kub
     assert (await until(world, "Evicted", "True"))["reason"] == "NodeFailures"
 
 
-class QueueCase(Case):
+class QueueCase(JobCase):
     """An effect on one job of two pods that Kueue admits."""
-
-    action = ""
-    deadline_s = 120.0
-
-    def __init__(self, world: KubeWorld, target: Target) -> None:
-        super().__init__(world.proxy)
-        self.world = world
-        self.target = target
-
-    def effect(self) -> Effect:
-        return self.world.effect(self.action, self.target)
-
-    def connector(self) -> Connector:
-        return TrainingJobs(self.world.through_proxy())
 
     async def snapshot(self) -> object:
         one = await workload(self.world)

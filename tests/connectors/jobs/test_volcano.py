@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tests.testbed
-from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Refused
+from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused
 from connectors.jobs import command_hold
 from connectors.jobs.command_hold import ABORT, COMMAND, RESUME, name_for, undo_key
 from connectors.jobs.suspension import SUSPENDED
@@ -18,6 +18,7 @@ from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.nodes import NodeConnector
 from streams.job_kinds.volcano_job import phase, retry_count
 from streams.model.run import Target
+from tests.connectors.jobs.job_case import JobCase
 from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
@@ -198,22 +199,8 @@ async def test_a_pod_stuck_on_a_dead_node_is_handed_to_the_drain(world: KubeWorl
     assert isinstance(await until_over(jobs, world.effect("verify_job", target)), Done)
 
 
-class CommandCase(Case):
+class CommandCase(JobCase):
     """An effect on one job of two pods."""
-
-    action = ""
-    deadline_s = 120.0
-
-    def __init__(self, world: KubeWorld, target: Target) -> None:
-        super().__init__(world.proxy)
-        self.world = world
-        self.target = target
-
-    def effect(self) -> Effect:
-        return self.world.effect(self.action, self.target)
-
-    def connector(self) -> Connector:
-        return TrainingJobs(self.world.through_proxy())
 
     async def snapshot(self) -> object:
         now = await job(self.world)

@@ -18,62 +18,37 @@ The Jobs and their controller, the scheduler and the pods are the real ones.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from connectors.jobs.job_objects import pods_of
 from connectors.jobs.kueue_topology import HOSTNAME, assigned_nodes, unhealthy_nodes
 from connectors.jobs.kueue_workload import JOB_UID, holds_quota, is_active, path_of_workload
 from connectors.jobs.resume_check import unfinished
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.errors import AlreadyExists, Conflict, NotFound
 from streams.job_kinds.kind import JobKind
 from streams.job_kinds.known import KNOWN
 from streams.job_kinds.kueue import QUEUE_NAME, queue_of
 from streams.model.clock import rfc3339, utc_now
-from streams.model.errors import Temporary, Unreachable
 from streams.model.kube_objects import condition, holds
+from tests.testbed.simulators.reconciler import NamespaceReconciler
 
-PAUSE_S = 0.2
 VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "gpus"
 
 
-class Kueue:
+class Kueue(NamespaceReconciler):
     """Reconciles the jobs of one namespace, again and again. `quota` is how many pods may run at once; it may be changed."""
 
     def __init__(
         self, cluster: Cluster, namespace: str, *, kinds: Sequence[str] = ("Job",), quota: int = 100
     ) -> None:
-        self._cluster = cluster
-        self._namespace = namespace
+        super().__init__(cluster, namespace)
         self._kinds = [KNOWN[name] for name in kinds]
         self.quota = quota
         self.replaces: bool | None = None
         """Whether it finds other nodes for unhealthy ones; None without a topology."""
         self.deactivates: dict[str, str] = {}
         """Names of jobs whose Workloads it deactivates itself, and why."""
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Kueue]:
-        """Reconcile for a `async with` block."""
-        task = asyncio.create_task(self._run(), name=f"kueue {self._namespace}")
-        try:
-            yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.reconcile()
-            except (Conflict, NotFound, AlreadyExists, Temporary, Unreachable):
-                pass  # somebody was quicker: the next round sees what came of it
-            await asyncio.sleep(PAUSE_S)
 
     async def reconcile(self) -> None:
         """One step for every job that has a queue."""

@@ -21,6 +21,38 @@ from streams.model.kube_objects import condition
 PAUSE_S = 0.2
 
 
+class NamespaceReconciler(ABC):
+    """A controller that looks at a whole namespace in each round; it remembers nothing."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Reconcile for a `async with` block; an error that ended it early is raised at the end."""
+        task = asyncio.create_task(self._run(), name=f"{type(self).__name__} of {self._namespace}")
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    @abstractmethod
+    async def reconcile(self) -> None:
+        """One round."""
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.reconcile()
+            except (Conflict, NotFound, AlreadyExists, Temporary, Unreachable):
+                pass  # somebody was quicker: the next round sees what came of it
+            await asyncio.sleep(PAUSE_S)
+
+
 class Reconciler(ABC):
     """One controller for one namespace. `api_version` and `plural` say of which objects."""
 

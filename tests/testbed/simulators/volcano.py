@@ -13,47 +13,22 @@ The scheduler and the kubelets are the real ones of the testbed.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from copy import deepcopy
 
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.errors import AlreadyExists, Conflict, NotFound
-from streams.model.errors import Temporary, Unreachable
+from connectors.kubernetes.errors import Conflict
+from tests.testbed.simulators.reconciler import NamespaceReconciler
 
-PAUSE_S = 0.2
 JOBS, COMMANDS = "batch.volcano.sh/v1alpha1", "bus.volcano.sh/v1alpha1"
 
 
-class Volcano:
+class Volcano(NamespaceReconciler):
     """Reconciles the jobs of one namespace, again and again; it remembers nothing."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        self._cluster = cluster
-        self._namespace = namespace
+        super().__init__(cluster, namespace)
         self.loses = 0
         """How many of the next commands it takes and forgets, as one that dies in between."""
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Volcano]:
-        """Reconcile for a `async with` block."""
-        task = asyncio.create_task(self._run(), name=f"volcano {self._namespace}")
-        try:
-            yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.reconcile()
-            except (Conflict, NotFound, AlreadyExists, Temporary, Unreachable):
-                pass  # somebody was quicker: the next round sees what came of it
-            await asyncio.sleep(PAUSE_S)
 
     async def reconcile(self) -> None:
         """Take the commands, then one step for every job."""
