@@ -25,6 +25,7 @@ from streams.model.clock import to_the_second
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 
 HAS_NOT_HEALED = "its own controller has not replaced what it lost"
+IS_SUSPENDED = "is suspended, and not by Faultline: it stays so, and is not resumed"
 GOES_ON = "its controller replaces alone what it has on"
 
 
@@ -43,6 +44,8 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
     if planned.action != "suspend_job" or target is None:
         return ""
     node = faulty_entity(context.incident).node
+    if transition.run.plan.mode is Mode.SHADOW and _is_suspended_by_another(planned, context):
+        return f"{target} {IS_SUSPENDED}"
     match condition(planned, context):
         case JobCondition.COMPLETED:
             return f"{target} has completed"
@@ -197,6 +200,22 @@ def _is_another(planned: PlannedStep, context: RunContext) -> bool:
     return fact is not None and uid is not None and fact.job.uid not in (None, uid)
 
 
+def _is_suspended_by_another(planned: PlannedStep, context: RunContext) -> bool:
+    """Whether a job is suspended that no live run has suspended: the lever finds out by the job's marks, which nobody reads in
+    shadow mode."""
+    fact = context.view.jobs.get(planned.target.key) if planned.target else None
+    if fact is None or not fact.suspended or fact.finished:
+        return False
+    return not any(
+        other.action == "suspend_job"
+        and same_target(other.target, planned.target)
+        and is_in_place(run.step(other.id))
+        for run in context.others
+        if run.plan.mode is not Mode.SHADOW
+        for other in run.plan.steps
+    )
+
+
 def _has_resumed(run: Run, planned: PlannedStep, context: RunContext) -> bool:
     if run.plan.mode is Mode.SHADOW:
         return False
@@ -234,7 +253,7 @@ def _skipped_with_suspend(transition: RunTransition, planned: PlannedStep, conte
         if other.action == "suspend_job":
             gone = completed(planned, context) or died(planned, context) or _is_another(planned, context)
             left = condition(planned, context) is JobCondition.FIXED and not record.reason.startswith(GOES_ON)
-            stays = left or record.reason.startswith(HAS_NOT_HEALED)
+            stays = left or record.reason.startswith(HAS_NOT_HEALED) or record.reason.endswith(IS_SUSPENDED)
             if planned.action == "resume_job" or gone or stays:
                 return record.reason
         if other.action in ("suspend_job", *AFTER_STOP) and record.effect is not None:
