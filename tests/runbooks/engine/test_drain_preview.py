@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from faultline.chat.run_messages import would_evict
 from runbooks.engine.run.drain_preview import LINES
 from runbooks.engine.run.human_decisions import revised
@@ -51,6 +53,26 @@ def test_a_job_that_goes_on_without_its_pods_there_is_not_told_to_be_stopped() -
     assert planned(view).would_evict == (
         "node-03: 1 pod of PyTorchJob research/llm, made anew by its controller while the job goes on: llm-1",
     )
+
+
+@pytest.mark.parametrize(
+    ("job", "fate"),
+    [
+        (
+            {"managed": False},
+            "left: their job is opted out, and the node is not drained while they run there",
+        ),
+        ({"heals_within_s": 60.0}, "left to their job's own controller first"),
+        ({"suspended": True}, "of a job that is suspended already"),
+    ],
+)
+def test_pods_whose_job_is_not_stopped_are_not_told_to_be_stopped_with_it(
+    job: dict[str, object], fate: str
+) -> None:
+    view = cluster()
+    put(view, "llm-1", JOB)
+    view.put(replace(view.jobs[JOB.key], **job))  # type: ignore[arg-type]
+    assert planned(view).would_evict == (f"node-03: 1 pod of PyTorchJob research/llm, {fate}: llm-1",)
 
 
 def test_two_thousand_pods_fit_a_message_and_the_rest_is_counted() -> None:
