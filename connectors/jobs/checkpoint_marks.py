@@ -29,7 +29,7 @@ REQUESTED_BY = effect_mark("request_checkpoint")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that the job bears. `saved_at`: it has told of a checkpoint since."""
+    """A request that the job bears. `saved_at`: it has reported a checkpoint since."""
 
     at: datetime
     ours: bool

@@ -1,4 +1,4 @@
-"""Which tickets are an incident's: those that carry its mark, and those that this process made or was told of."""
+"""Which tickets are an incident's: those that carry its mark, and those that this process made or that were reported to it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One message a state of the job: it will be stopped, it stopped, it is being moved, it runs again, it needs its owner. Figures are
 only those that the incident has: the last step counts as the one it stopped at while nothing was reported since, and when the
-last checkpoint was saved is said only where the job told of one.
+last checkpoint was saved is said only where the job reported one.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _warning(incident: Incident, run: Run, job: JobRef, now: datetime) -> Iterat
 
 
 def _saved(incident: Incident, job: JobRef) -> Iterator[_Part]:
-    """When its last checkpoint was saved, where it told of one."""
+    """When its last checkpoint was saved, where it reported one."""
     one = next((one for one in incident.checkpoints if one.job.key == job.key), None)
     if one is not None:
         yield f" ({f'step {one.step:,}, ' if one.step is not None else ''}saved "

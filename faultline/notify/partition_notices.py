@@ -48,7 +48,7 @@ class Sink:
 
 
 class PartitionNotices:
-    """What is told of one partition. `sources` takes documents as they arrive; let `publish` run for as long as it is owned."""
+    """What is reported of one partition. `sources` takes documents as they arrive; let `publish` run while it is owned."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Mails and posts: an incident that is worth telling, what waits for a person, and its end. Never an edit, never each detail.
 
 Incidents that come up together are one mail; while a mail of a cluster is younger than the window, the next ones wait for its
-end. So two thousand incidents make a handful of mails. Nothing is told of an incident that was over before its mail left.
+end. So two thousand incidents make a handful of mails. Nothing is reported of an incident that was over before its mail left.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class SinkWorker:
             return
 
     def _is_over(self, document: Thread, now: datetime) -> bool:
-        """Whether nothing of it is, or ever will be, left to do. As long as an incident lasts, what was told of it is kept."""
+        """Whether nothing of it is, or ever will be, left to do. As long as an incident lasts, its reports are kept."""
         told = (self._incidents.get(name) for name in (incident_of(document.incident), *document.members))
         if any(incident is not None and not incident.state.is_over for incident in told):
             return False

@@ -1,7 +1,7 @@
 """What an incident cost, in GPU-hours, as far as its documents tell. Pure; what they do not tell is None, never zero.
 
 GPU-hours lost are GPUs of the stopped jobs × the time without progress; what they had to repeat since their last checkpoints
-stands apart, and is not known unless each of them told of one. Time without progress begins with the fault and ends with the
+stands apart, and is not known unless each of them reported one. Time without progress begins with the fault and ends with the
 first new step, or with what comes closest to it: its `basis`.
 """
 
@@ -51,9 +51,9 @@ class Cost:
     queueing: float | None
     """Of both, between a job's resume and its pods running: waiting for GPUs, images and starts."""
     replayed: float | None = None
-    """What the jobs had done since their last checkpoints; None as soon as one of them told of none."""
+    """What the jobs had done since their last checkpoints; None as soon as one of them reported none."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """The last one of each job that told of any."""
+    """The last one of each job that reported any."""
     out_of_service: float | None = None
     """GPUs of the nodes it closed × the time they were closed, until now; None where neither is known."""
     out_of_service_nodes: tuple[str, ...] = ()

@@ -126,7 +126,7 @@ class IncidentRow:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Everything that is told of a cluster's days."""
+    """Everything that is reported of a cluster's days."""
 
     schema: int
     cluster: str

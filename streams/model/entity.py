@@ -38,7 +38,7 @@ SLURM = "slurm"
 SLURM_JOB = "SlurmJob"
 """The kind of a job that Slurm runs; its name is the number."""
 SLURM_UID = "slurm:"
-"""What the uid of a node, and of a job's processes on one, begins with where Slurm told of it and no API server."""
+"""What the uid of a node, and of a job's processes on one, begins with where Slurm reported it and no API server."""
 
 
 def is_of_slurm(uid: str | None) -> bool:

@@ -129,7 +129,7 @@ class Incident:
     candidates: tuple[Candidate, ...] = ()
     progress: tuple[Progress, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
-    """Of each of its jobs that told of any the last one; a job without one here has an unknown one."""
+    """Of each of its jobs that reported any the last one; a job without one here has an unknown one."""
     merged_into: str | None = None
     flaps: int = 0
     evident_at: AwareDatetime | None = None

@@ -18,7 +18,7 @@ Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 """What an attribute may hold. Names are the field's own: `xid`, `pid`, `op`, `rank`, `timeout_ms` …"""
 
 RACK = "rack"
-"""The attribute for where a part stands that is told of: a coolant unit, a power feed."""
+"""The attribute for where a part stands that is reported: a coolant unit, a power feed."""
 SERIES, SINCE, REACHED = "series", "since_ms", "reached"
 """Attributes of what a metric shows, by which it is known for one however many partitions its samples are spread over: a short
 name of the series at its entity, since when it may be so (ms), and the value that a counter or a gauge of codes has reached."""

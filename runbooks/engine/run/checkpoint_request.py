@@ -81,7 +81,7 @@ def shorten(transition: RunTransition, planned: PlannedStep, context: RunContext
 
 
 def answered(planned: PlannedStep, record: StepRecord, incident: Incident) -> str:
-    """That the job has told of a checkpoint since it was asked; empty while it has not, and for any other step."""
+    """That the job has reported a checkpoint since it was asked; empty while it has not, and for any other step."""
     if planned.action != ACTION or planned.target is None or record.started_at is None:
         return ""
     for one in incident.checkpoints:
