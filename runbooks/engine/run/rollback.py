@@ -161,11 +161,12 @@ def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
 
 def undo_row(transition: RunTransition, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:
     """The effect row of an undo: by the connector itself, or by the action that the runbook names as compensation."""
-    row = replace(effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None)
+    row = replace(
+        effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None, result={}
+    )
     if planned.compensation is None:
         return row
-    key, action = transition.key(planned, "compensation"), planned.compensation.action
-    return replace(row, key=key, action=action, result={})
+    return replace(row, key=transition.key(planned, "compensation"), action=planned.compensation.action)
 
 
 def advance_undo(transition: RunTransition, context: RunContext) -> None:

@@ -247,6 +247,8 @@ class RunTransition:
         row = record.undo if back else record.effect
         if row is None:
             raise ValueError(f"step {planned.id} has no effect to {kind}")
+        # An undo goes by what the effect found, and by what its own earlier calls have told.
+        told = record.undo.result if kind == "undo" and record.undo else {}
         effect = Effect(
             key=row.key,
             action=row.action,
@@ -257,7 +259,7 @@ class RunTransition:
             step=planned.id,
             params=back.params if back else planned.params,
             context=self.run.context,
-            prior=row.result,
+            prior={**row.result, **told},
         )
         self.calls.append(Call(self.run.id, planned.id, kind, effect))
 

@@ -33,6 +33,23 @@ def test_a_node_stays_closed_until_the_job_that_was_stopped_for_it_is_given_back
     assert not play.run.has_work
 
 
+def test_an_undo_is_told_what_the_effect_found_and_what_its_own_earlier_calls_said() -> None:
+    play = Play(incident(), actions=ACTIONS - {"open_ticket"})
+    play.play(until="suspend_job")
+    play.answer(Waiting(10.0, "pods are ending", {"pods": 3}), "suspend_job")
+    play.tick(11)
+    play.play(until="drain_node")
+    play.about = replace(play.about, revision=2, state=IncidentState.RESOLVED)
+    play.take(revised(play.run, play.about, None, play.now))
+    play.answer(Done(), "drain_node")
+    assert [(call.kind, call.effect.prior["pods"]) for call in play.air] == [("undo", 3)]
+    play.answer(Waiting(2.0, "it has to rest", {"rested": True}), "suspend_job")
+    play.tick(3)
+    assert [(call.kind, dict(call.effect.prior)) for call in play.air] == [
+        ("undo", {"pods": 3, "rested": True})
+    ]
+
+
 def test_an_undo_that_never_will_be_holds_up_nothing() -> None:
     play = _over_while_draining()
     play.answer(Refused("no permission"), "suspend_job")
