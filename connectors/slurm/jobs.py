@@ -157,8 +157,10 @@ class SlurmJobs:
             return Absent(record.reason)
         job, mark = job_of(record), JobMark.of(job_of(record).admin_comment)
         if effect.action == "resume_job":
-            done = mark is not None and mark.start == effect.key and (mark.done or not job.held)
-            return AlreadyDone() if done else Absent()
+            if mark is None or mark.start != effect.key:
+                return Absent()
+            # Released, but not marked so: a person's later hold would look like ours.
+            return AlreadyDone() if mark.done or job.ended else Absent("it is marked, and not finished yet")
         if mark is None or mark.stop != effect.key:
             return Absent()
         if not mark.holds:

@@ -245,6 +245,19 @@ async def test_each_step_called_twice_happens_once(cluster: SlurmCluster, slurm:
     assert cluster.job(job).restarts == 1
 
 
+async def test_whoever_finds_a_job_released_and_not_marked_so_marks_it(
+    cluster: SlurmCluster, slurm: Slurm
+) -> None:
+    job = cluster.submit(1)
+    assert isinstance(await carried_out(slurm, on_job("suspend_job", job)), Done)
+    start = on_job("resume_job", job, "key-2-1")
+    with pytest.raises(Died):
+        await carried_out(slurm_of(DiesAt(api_of(cluster), 2, after=True)), start)
+    assert not cluster.job(job).held
+    assert isinstance(await carried_out(slurm, start, looked_up=True), Done | AlreadyDone)
+    assert cluster.job(job).admin_comment.endswith("start=key-2-1 done]")
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_process_that_dies_between_any_two_calls_doubles_nothing(
     cluster: SlurmCluster, slurm: Slurm, after: bool
