@@ -176,7 +176,9 @@ def _others() -> Iterator[str]:
         ),
         (
             "a kind that is not known here",
-            "nothing: its owner is told. It is watched where `inventory.job_kinds` names it",
+            "never stopped. What its pods are decides ([inventory](inventory.md), [drains](drain.md)): they are evicted from the "
+            "closed node like others with a controller, and the plan and the thread name them. Where it is training, by its "
+            "label or because `inventory.job_kinds` names it, its owner is told, too",
         ),
         (
             "a kind that is known, and that may not be watched here",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from runbooks.engine.job_condition import JobCondition, condition_of
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.names import names
+from streams.job_kinds.known import KNOWN
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
 from streams.model.run import PlannedStep
@@ -19,6 +20,7 @@ from streams.model.run import PlannedStep
 LINES = 20
 """Lines of one plan; what is not listed is counted."""
 GOING_ON = ", made anew by its controller while the job goes on"
+_UNTOLD = (None, WorkloadClass.UNKNOWN, WorkloadClass.TRAINING)
 NAMED = 5
 """Pods named in a line."""
 
@@ -77,9 +79,13 @@ def _fate(key: str, pods: Sequence[PodFact], *, bare: bool) -> str:
     """What becomes of the pods of one owner that the plan does not stop."""
     if not key:
         return ", lost" if bare else ", left for their owners"
-    if any(pod.trains for pod in pods) and key.partition("/")[0] not in names().services:
-        return ", with the time they ask for a checkpoint"
-    return ", within their disruption budgets"
+    kind = key.partition("/")[0]
+    # Nothing can stop such a job before, and its controller is not known to make its pods anew: its owner should see that.
+    known = kind in names().services or kind in KNOWN or not any(pod.workload in _UNTOLD for pod in pods)
+    told = "" if known else ", of a kind that Faultline does not know"
+    if any(pod.trains for pod in pods) and kind not in names().services:
+        return f"{told}, with the time they ask for a checkpoint"
+    return f"{told}, within their disruption budgets"
 
 
 def _count(pods: Sequence[PodFact]) -> str:

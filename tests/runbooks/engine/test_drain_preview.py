@@ -75,6 +75,17 @@ def test_pods_whose_job_is_not_stopped_are_not_told_to_be_stopped_with_it(
     assert planned(view).would_evict == (f"node-03: 1 pod of PyTorchJob research/llm, {fate}: llm-1",)
 
 
+def test_the_owner_of_a_kind_that_is_not_known_sees_that_its_pods_go() -> None:
+    view = cluster()
+    put(view, "sim-0", JobRef("ExampleRun", "research", "sim"), workload=WorkloadClass.UNKNOWN)
+    put(view, "etl-0", JobRef("SparkApplication", "research", "etl"), workload=WorkloadClass.BATCH)
+    assert planned(view).would_evict == (
+        "node-03: 1 pod of ExampleRun research/sim, of a kind that Faultline does not know, "
+        "within their disruption budgets: sim-0",
+        "node-03: 1 pod of SparkApplication research/etl, within their disruption budgets: etl-0",
+    )
+
+
 def test_two_thousand_pods_fit_a_message_and_the_rest_is_counted() -> None:
     view = cluster()
     for number in range(2000):
