@@ -75,6 +75,7 @@ AIMS: Mapping[str, Aim] = {
     "undo_apply_template": _delete("maintenancerequests"),
     "replace_node": _delete("nodeclaims"),
     "diagnose_nodes": _work("diagnose_nodes"),
+    "power_cycle_node": _post("/Actions/ComputerSystem.Reset"),
     "validate_node@session": _work("validate_node"),
     "suspend_job@evict": _post("/eviction"),
     "undo_suspend_job@evict": _patch("leaderworkersets", SUSPENDED, put=False),
@@ -101,9 +102,13 @@ class AimedProxy(FaultProxy):
         super().__init__(upstream, is_write, tls)
         self._aimed: tuple[Aim, Fault] | None = None
 
-    def aim(self, step: str, fault: str) -> None:
-        """Play this fault on the first request of this step from now on; another takes an unused one away."""
-        self._aimed = (AIMS[step], FAULTS[fault]) if fault in FAULTS else None
+    def aim(self, step: str, fault: str) -> bool:
+        """Play this fault on the first request of this step from now on; another takes an unused one away.
+
+        False where the step is not known to send a request.
+        """
+        self._aimed = (AIMS[step], FAULTS[fault]) if fault in FAULTS and step in AIMS else None
+        return self._aimed is not None
 
     @property
     def spent(self) -> bool:

@@ -51,11 +51,25 @@ CALLS = {
     "undo_apply_template": "announce",
     "replace_node": "replace",
     "diagnose_nodes": "pairs",
+    "power_cycle_node": "power",
 }
 """Steps with a call, and the book each is killed in."""
 
-BESIDES = (("validate_node", "session"), ("suspend_job", "evict"), ("undo_suspend_job", "evict"))
-"""The same steps by other means: a session of diagnostics, and a job that is moved by eviction."""
+BESIDES = (
+    ("validate_node", "session"),
+    ("suspend_job", "evict"),
+    ("undo_suspend_job", "evict"),
+    ("cordon_node", "queue"),
+    ("suspend_job", "queue"),
+    ("drain_node", "queue"),
+    ("resume_job", "queue"),
+    ("verify_job", "queue"),
+    ("uncordon_node", "queue"),
+    ("undo_suspend_job", "queue_back"),
+    ("undo_cordon_node", "queue_back"),
+)
+"""The same steps by other means: a session of diagnostics, a job that is moved by eviction, nodes and jobs of Slurm."""
+ON_SLURM = ("queue", "queue_back")
 PLAYED = (*CALLS.items(), *BESIDES)
 
 IN_PARTS = (
@@ -63,6 +77,10 @@ IN_PARTS = (
     ("suspend_job", "evict"),
     ("validate_node", "session"),
     ("diagnose_nodes", "pairs"),
+    ("suspend_job", "queue"),
+    ("resume_job", "queue"),
+    ("undo_suspend_job", "queue_back"),
+    ("power_cycle_node", "power"),
 )
 """Steps that send several requests: dying at the second one leaves half of the work done."""
 
@@ -78,7 +96,7 @@ WRITTEN = {
 }
 """What is written down without a call, likewise."""
 
-READ_ONLY = ("verify_job",)
+READ_ONLY = (("verify_job", "move"), ("verify_job", "queue"), ("drain_node", "queue"))
 AGAIN = (
     ("reset_gpu", "mend"),
     ("validate_node", "mend"),
@@ -87,6 +105,8 @@ AGAIN = (
     ("apply_template", "announce"),
     ("replace_node", "replace"),
     ("diagnose_nodes", "pairs"),
+    ("suspend_job", "queue"),
+    ("power_cycle_node", "power"),
 )
 """Steps that are called again and again until what they have begun is over."""
 _LOOKED_UP_AFTER = ("after_call", "before_commit", "in_commit")
@@ -138,7 +158,7 @@ def sample(cases: Sequence[Case], count: int) -> list[Case]:
 def _calls() -> Iterator[Case]:
     for step, book in PLAYED:
         for point in CALL_POINTS:
-            if point != "before_request" or step not in READ_ONLY:
+            if point != "before_request" or (step, book) not in READ_ONLY:
                 yield from _once_and_twice(step, book, "none", point)
     for step, book in IN_PARTS:
         yield from _once_and_twice(step, book, "none", "before_request#2")
@@ -156,9 +176,10 @@ def _lookups() -> Iterator[Case]:
 
 def _faults() -> Iterator[Case]:
     for step, book in PLAYED:
-        if step in READ_ONLY:
+        if (step, book) in READ_ONLY:
             continue
-        for fault in FAULTS:
+        # Slurm tells nobody to come later.
+        for fault in FAULTS[1:] if book in ON_SLURM else FAULTS:
             for point in FAULT_POINTS:
                 yield from _once_and_twice(step, book, fault, point)
 
@@ -182,7 +203,7 @@ def _once_and_twice(step: str, book: str, fault: str, point: str) -> Iterator[Ca
     yield Case(step, book, fault, point, ((label,),))
     if point == "after_commit":
         again: tuple[str, ...] = ("taken_up",)
-    elif step not in WRITTEN and (base in _LOOKED_UP_AFTER or step in READ_ONLY):
+    elif step not in WRITTEN and (base in _LOOKED_UP_AFTER or (step, book) in READ_ONLY):
         again = (label.partition("#")[0], f"{_lookup(step)}:{base}")
     else:
         again = (label.partition("#")[0],)  # part of it was done in the first life

@@ -46,9 +46,9 @@ from streams.model.incident import Certainty, Incident, IncidentState, incident_
 from streams.model.run import EffectState, Run
 from streams.model.signal import Severity, SignalBatch
 from tests.crash_matrix.history import (
+    Arrived,
     History,
     Start,
-    TicketRequest,
     Version,
     node_touches,
     starts_in,
@@ -93,14 +93,14 @@ class TimedJira(JiraStandin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.changes: list[TicketRequest] = []
+        self.changes: list[Arrived] = []
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
         at, body = datetime.now(UTC), await request.read()
         answer: web.StreamResponse = await super()._middleware(request, handler)
         if request.method in ("POST", "PUT") and "/search/" not in request.path:
-            self.changes.append(TicketRequest(at, request.method, request.path, body, answer.status))
+            self.changes.append(Arrived(at, request.method, request.path, body, answer.status))
         return answer
 
 
@@ -497,14 +497,14 @@ def _issues(jira: JiraStandin, incident: str) -> Sequence[Any]:
     return [issue for issue in jira.issues if wanted in issue.labels]
 
 
-def _by_incident(jira: TimedJira) -> Mapping[str, list[TicketRequest]]:
+def _by_incident(jira: TimedJira) -> Mapping[str, list[Arrived]]:
     """Requests by incident: by what a new issue is labelled, and by the issue a request is about."""
     incident_of: dict[str, str] = {}
     for issue in jira.issues:
         for label in issue.labels:
             if label.startswith("faultline-inc-"):
                 incident_of[issue.id] = label.removeprefix("faultline-")
-    found: defaultdict[str, list[TicketRequest]] = defaultdict(list)
+    found: defaultdict[str, list[Arrived]] = defaultdict(list)
     for change in jira.changes:
         rest = change.path.split("/rest/api/3/issue")[1].strip("/").split("/")
         if rest == [""]:

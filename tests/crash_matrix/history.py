@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
-from connectors.kubernetes.annotations import EFFECT, NODE_WORK, WORK_NODE, annotations_of, labels_of
+from connectors.kubernetes.annotations import EFFECT, NODE_WORK, POWER, WORK_NODE, annotations_of, labels_of
 from connectors.kubernetes.spares import RELEASED_BY, TAKES_PLACE_BY
 from streams.model.conversation import TimelineEntry
 from streams.model.run import EffectRecord, PlannedStep, Run, StepRecord
@@ -65,6 +65,7 @@ VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "suspend": (("suspend_job", "effect"),),
     "resume": (("resume_job", "effect"),),
     "take back": (("suspend_job", "undo"),),
+    "free": (("resume_job", "effect"), ("suspend_job", "undo")),
     "open": (("open_ticket", "effect"),),
     "comment": (("comment_ticket", "effect"), ("close_ticket", "effect")),
     "close": (("close_ticket", "effect"),),
@@ -78,6 +79,7 @@ VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "take off": (("apply_template", "undo"),),
     "replace": (("replace_node", "effect"),),
     "measure": (("diagnose_nodes", "effect"),),
+    "power": (("power_cycle_node", "effect"),),
 }
 """What a request does, and what the journal may have meant by it: an action, and whether to do or to undo it."""
 
@@ -133,6 +135,8 @@ def node_touches(writes: Sequence[Write], nodes: Mapping[str, str]) -> Iterator[
         body, done = write.body or {}, write.code in (200, 201)
         if write.resource == "nodes" and write.name in nodes:
             marks = (body.get("metadata") or {}).get("annotations") or {}
+            if POWER in marks and EFFECT not in marks:
+                continue  # says that a BMC is about to be asked
             verb, mark = _of_node(marks)
             yield Touch(write.at, verb, nodes[write.name], marks.get(mark) or "", done)
         elif write.subresource == "eviction":
@@ -195,21 +199,25 @@ def object_touches(writes: Sequence[Write], nodes: Mapping[str, str], claim: str
             yield Touch(write.at, "replace", "bad", "", write.code == 200)
 
 
+def power_touches(requests: Sequence[Arrived]) -> Iterator[Touch]:
+    """Requests to the BMC of the bad node."""
+    for request in requests:
+        yield Touch(request.at, "power", "bad", "", request.served in (200, 202, 204))
+
+
 @dataclass(frozen=True, slots=True)
-class TicketRequest:
-    """A request to the ticket system that was to change something."""
+class Arrived:
+    """A request over HTTP that was to change something."""
 
     at: datetime
     method: str
     path: str
     body: bytes
     served: int | None
-    """What the ticket system answered; None where it never got the request."""
+    """What the other side answered; None where it never got the request."""
 
 
-def ticket_touches(
-    requests: Sequence[TicketRequest], incident: str, issues: Mapping[str, str]
-) -> Iterator[Touch]:
+def ticket_touches(requests: Sequence[Arrived], incident: str, issues: Mapping[str, str]) -> Iterator[Touch]:
     """Requests about an incident's tickets; `issues` maps the ids of its issues to what they are called."""
     for request in requests:
         text, done = request.body.decode(), request.served in (200, 201, 204)

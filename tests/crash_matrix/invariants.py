@@ -126,6 +126,7 @@ def nothing_foreign_undone(history: History) -> Iterator[str]:
     """A node is released, a job resumed, a ticket closed, an object deleted only after this incident made it so."""
     made_by = {
         "release": "cordon", "resume": "suspend", "take back": "suspend", "close": "open", "take off": "ask",
+        "free": "suspend",
     }  # fmt: skip
     made: set[tuple[str, str]] = set()
     for touch in _in_time(history):
@@ -151,14 +152,23 @@ def order_held(history: History) -> Iterator[str]:
             if need not in done_at or touch.at < done_at[need]:
                 yield f"{_told(touch)} came before {need} was done"
     undone = [
-        t.verb for t in _in_time(history) if t.applied and t.verb in ("release", "take back", "take off")
+        t.verb
+        for t in _in_time(history)
+        if t.applied and t.verb in ("release", "take back", "take off", "free")
     ]
     if "release" in undone[:-1]:
         yield f"the node was opened before what was done for it was undone: {undone[-1]}"
     closed = {t.verb: t.at for t in reversed(_in_time(history)) if t.applied}
     works = [("cordon", work) for work in WORK.values()]
-    asked = [("cordon", verb) for verb in ("ask", "replace", "measure")]
-    pairs = (("cordon", "suspend"), ("cordon", "evict"), ("suspend", "resume"), *works, *asked)
+    asked = [("cordon", verb) for verb in ("ask", "replace", "measure", "power")]
+    pairs = (
+        ("cordon", "suspend"),
+        ("cordon", "evict"),
+        ("suspend", "resume"),
+        ("suspend", "free"),
+        *works,
+        *asked,
+    )
     for first, then in pairs:
         if then in closed and (first not in closed or closed[then] < closed[first]):
             yield f"{then} came before {first}"

@@ -17,8 +17,9 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,9 @@ from connectors.kubernetes.spares import Spares
 from connectors.kubernetes.work_diagnostics import Diagnostic
 from connectors.kubernetes.work_object_templates import read_object_templates
 from connectors.kubernetes.work_templates import Template
+from connectors.power.power_cycle import PowerCycle
+from connectors.slurm.commands import Commands
+from connectors.slurm.connector import Slurm, beside
 from connectors.tickets.jira import Jira
 from faultline.runtime.logging_setup import configure
 from runbooks.engine.process import Responder
@@ -44,11 +48,13 @@ from runbooks.language.loader import load
 from streams.config.connector_settings import NodeWorkSettings
 from streams.config.settings import BlastRadius, Breaker, KafkaSettings, Protection, ResponderSettings
 from streams.config.ticket_settings import JiraSettings
+from streams.model.clock import utc_now
 from streams.model.run import Mode
 from tests.crash_matrix.witness import PART
 
 LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 K8S = Path(__file__).parents[2] / "k8s"
 TEMPLATES = K8S / "node-work" / "templates"
 OBJECT_FILES = K8S / "features" / "templates" / "objects"
@@ -86,6 +92,9 @@ class Life:
     session_timeout_ms: int = 1500
     partitions: int = 1
     search_lag_s: float = 0.2
+    slurm: str = ""
+    """Folder with the commands of Slurm; nothing is done on Slurm without."""
+    slurm_config: str = ""
     more: dict[str, Any] = field(default_factory=dict)
     """Settings of the responder besides."""
 
@@ -220,7 +229,18 @@ async def live(life: Life) -> None:
         {"mode": Mode.AUTO, "lease_s": LEASE_S, **NO_LIMITS, **life.more}
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
-    settings = NodeWorkSettings(object_templates=OBJECT_FILES, replace_node=REPLACES)
+    settings = NodeWorkSettings.model_validate(
+        {
+            "object_templates": OBJECT_FILES,
+            "replace_node": REPLACES,
+            "redfish": {
+                "addresses_file": f"{life.folder}/bmcs.yaml",
+                "user_file": f"{life.folder}/bmc-user",
+                "password_file": f"{life.folder}/bmc-password",
+                "timeout_s": REQUEST_TIMEOUT_S,
+            },
+        }
+    )
     of_cluster = (
         NodeConnector(cluster),
         _Validations(
@@ -231,10 +251,20 @@ async def live(life: Life) -> None:
         Spares(cluster),
         TemplatedObjects(cluster, settings, OBJECTS),
         PairDiagnosis(cluster, settings, _diagnostic("pair")),
+        PowerCycle(cluster, settings, hurried_now),
     )
-    connectors = [_Watched(one, fate) for one in (*of_cluster, Jira(jira))]
+    of_all: Sequence[Connector] = (*of_cluster, Jira(jira))
+    if life.slurm:
+        commands = Commands(Path(life.slurm), Path(life.slurm_config), REQUEST_TIMEOUT_S)
+        of_all = beside(Slurm(commands), of_all)
+    connectors = [_Watched(one, fate) for one in of_all]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
+
+
+def hurried_now() -> datetime:
+    """For what waits minutes for a machine that boots at once: a clock that runs sixty times as fast."""
+    return BEGINNING + (utc_now() - BEGINNING) * 60
 
 
 def _templates() -> dict[str, Template]:

@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster
 from sandbox.fake_services.jira import JiraStandin
+from sandbox.fake_services.redfish import RedfishStandin
 from streams.config.connector_settings import KubernetesSettings, NodeWorkSettings
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
@@ -40,21 +41,24 @@ from streams.model.facts import FactRecord
 from streams.model.incident import Incident, IncidentState, Progress
 from streams.model.run import EffectState, Run, StepState
 from streams.model.signal import SignalBatch
+from tests.contract.faults import Seen
 from tests.crash_matrix.aiming import FAULTS, AimedProxy, jira_writes
-from tests.crash_matrix.cases import Case
+from tests.crash_matrix.cases import ON_SLURM, Case
 from tests.crash_matrix.history import (
+    Arrived,
     History,
-    TicketRequest,
     Touch,
     Version,
     job_touches,
     node_touches,
     object_touches,
+    power_touches,
     starts_in,
     ticket_touches,
     work_touches,
 )
 from tests.crash_matrix.killable_responder import OBJECTS, REPLACES, Life
+from tests.crash_matrix.on_slurm import NODES_EACH, SlurmCommands, SlurmWorld, slurm_touches
 from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.topic_recorder import Tape
 from tests.crash_matrix.worlds import MAINTENANCE, World, planned
@@ -63,6 +67,7 @@ from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.definitions import LEADER_WORKER_SETS, serve
 from tests.testbed.kafka import Kafka
+from tests.testbed.slurm import SlurmCluster
 from tests.testbed.waiting import patience
 
 BOOKS = Path(__file__).parent / "runbooks"
@@ -92,6 +97,7 @@ class House:
     server: str
     tls: ssl.SSLContext
     token: str
+    slurm: SlurmCluster
     stages: list[Stage] = field(default_factory=list)
 
     @classmethod
@@ -113,7 +119,10 @@ class House:
             tape = await stack.enter_async_context(Tape.running(settings, prefixes))
             producer = await clients.started(clients.producer(settings), settings)
             stack.push_async_callback(producer.stop)
-            house = cls(kafka, control_plane, folder, admin, nursery, tape, producer, server, tls, token)
+            slurm = stack.enter_context(SlurmCluster.running(NODES_EACH * count))
+            house = cls(
+                kafka, control_plane, folder, admin, nursery, tape, producer, server, tls, token, slurm
+            )
             for prefix in prefixes:
                 house.stages.append(await stack.enter_async_context(Stage.standing(house, prefix)))
             yield house
@@ -129,6 +138,15 @@ class Stage:
     jira: JiraStandin
     kubernetes: AimedProxy
     tickets: AimedProxy
+    bmc: RedfishStandin
+    power: AimedProxy
+    slurm: SlurmCommands
+    slurm_nodes: tuple[str, ...]
+
+    @property
+    def ways(self) -> tuple[AimedProxy | SlurmCommands, ...]:
+        """Every way out of the responder, on which faults are played."""
+        return (self.kubernetes, self.tickets, self.power, self.slurm)
 
     @classmethod
     @asynccontextmanager
@@ -140,8 +158,15 @@ class Stage:
             JiraStandin() as jira,
             AimedProxy(house.server, tls=house.tls) as kubernetes,
             AimedProxy(jira.url, jira_writes) as tickets,
+            RedfishStandin() as bmc,
+            AimedProxy(bmc.url) as power,
         ):
-            yield cls(house, prefix, folder, jira, kubernetes, tickets)
+            for name, text in (("bmc-user", bmc.user), ("bmc-password", bmc.password)):
+                (folder / name).write_text(text)
+            first = NODES_EACH * len(house.stages)
+            nodes = tuple(f"gpu-{first + n}" for n in range(1, NODES_EACH + 1))
+            slurm = SlurmCommands.made(folder / "slurm")
+            yield cls(house, prefix, folder, jira, kubernetes, tickets, bmc, power, slurm, nodes)
 
     @property
     def life(self) -> Life:
@@ -156,6 +181,8 @@ class Stage:
             jira_token=self.jira.token,
             books=str(BOOKS),
             folder=str(self.folder),
+            slurm=str(self.slurm.folder),
+            slurm_config=str(self.house.slurm.config),
         )
 
     async def play(self, case: Case) -> History:
@@ -164,8 +191,11 @@ class Stage:
         Raises:
             NotPlayed: it did not end in time, or the responder never came to a point at which it was to die.
         """
-        world = World(self.house.admin, case.book, work_namespace=WORK_NAMESPACE)
+        world = self._world(case.book)
         await world.build()
+        if world.bad is not None:
+            (self.folder / "bmcs.yaml").write_text(json.dumps({world.bad: self.power.url}))
+        self.bmc.powers = world.power_returns
         play = _Play(
             self, case, world, self.house.control_plane.audit.mark(), self.house.tape.mark(self.prefix)
         )
@@ -174,6 +204,12 @@ class Stage:
                 return await play.through()
         finally:
             await world.remove()
+
+    def _world(self, book: str) -> World:
+        admin = self.house.admin
+        if book in ON_SLURM:
+            return SlurmWorld(admin, book, cluster=self.house.slurm, own=self.slurm_nodes)
+        return World(admin, book, work_namespace=WORK_NAMESPACE)
 
 
 @dataclass
@@ -185,6 +221,8 @@ class _Play:
     tape_mark: Mapping[str, int]
     incident: Incident = field(init=False)
     seen_mark: int = field(init=False)
+    power_mark: int = field(init=False)
+    slurm_mark: int = field(init=False)
     done: set[str] = field(default_factory=set)
     """What has been told to the responder besides the incident."""
     ended_with: int = -signal.SIGKILL
@@ -194,14 +232,14 @@ class _Play:
     async def through(self) -> History:
         stage, house = self.stage, self.stage.house
         self.incident = self.world.incident()
-        self.seen_mark = len(stage.tickets.seen)
+        self.seen_mark, self.power_mark = len(stage.tickets.seen), len(stage.power.seen)
+        self.slurm_mark = len(stage.slurm.requests)
         if any("#" in label for labels in self.case.deaths for label in labels):
             await self._end_life()
         part = self._plan().with_suffix(".next")
         part.write_text(json.dumps(self.case.deaths))
         part.replace(self._plan())
-        for proxy in (stage.kubernetes, stage.tickets):
-            proxy.aim(self.case.what, self.case.fault)
+        aimed = [way for way in stage.ways if way.aim(self.case.what, self.case.fault)]
         for fact in self.world.facts:
             await self._tell(INVENTORY, fact.key, FactRecord(fact))
         await self._tell(INCIDENTS, self.incident.id, self.incident)
@@ -218,7 +256,7 @@ class _Play:
         finally:
             reviving.cancel()
             await asyncio.gather(reviving, return_exceptions=True)
-        if self.case.fault in FAULTS and stage.kubernetes.spent == stage.tickets.spent:
+        if self.case.fault in FAULTS and not any(way.spent for way in aimed):
             raise NotPlayed(f"no request of {self.case.step} came, so {self.case.fault} was not played")
         await house.tape.catch_up(stage.prefix)
         return await self._history()
@@ -261,7 +299,7 @@ class _Play:
                     digest=run.plan.digest,
                 )  # fmt: skip
                 await self._tell(COMMANDS, run.incident, command)
-            case "back" | "other" | "announce" | "evict" if asked and self._first("clear"):
+            case "back" | "other" | "announce" | "evict" | "queue_back" if asked and self._first("clear"):
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
             case "stay" if self._waits_for_pods(run) and self._first("pods"):
                 await self.world.end_pods()
@@ -352,21 +390,15 @@ class _Play:
         writes = self.stage.house.control_plane.audit.writes(since=self.audit_mark, user=RESPONDER)
         job = self.world.job
         jobs = {(job.namespace, job.name): "job"} if job else {}
-        requests = [
-            TicketRequest(
-                datetime.now(UTC) - timedelta(seconds=time.monotonic() - seen.at_s),
-                seen.method, seen.path, seen.body, seen.served,
-            )
-            for seen in self.stage.tickets.seen[self.seen_mark :]
-            if seen.write
-        ]  # fmt: skip
         issues = {issue.id: "ticket" if n == 0 else f"copy {n}" for n, issue in enumerate(self._issues())}
         return [
             *node_touches(writes, self.world.roles),
             *job_touches(writes, jobs),
             *work_touches(writes, self.world.roles),
             *object_touches(writes, self.world.roles, self.world.claim),
-            *ticket_touches(requests, self.incident.id, issues),
+            *ticket_touches(_arrived(self.stage.tickets.seen[self.seen_mark :]), self.incident.id, issues),
+            *power_touches(_arrived(self.stage.power.seen[self.power_mark :])),
+            *slurm_touches(self.stage.slurm.requests[self.slurm_mark :], self.incident.id, self.world.roles),
         ]
 
     def _issues(self) -> Sequence[Any]:
@@ -385,6 +417,15 @@ class _Play:
             )
             for record in run.steps
         }
+
+
+def _arrived(seen: Sequence[Seen]) -> list[Arrived]:
+    now, passed = datetime.now(UTC), time.monotonic()
+    return [
+        Arrived(now - timedelta(seconds=passed - one.at_s), one.method, one.path, one.body, one.served)
+        for one in seen
+        if one.write
+    ]
 
 
 def grant(control_plane: ControlPlane) -> None:

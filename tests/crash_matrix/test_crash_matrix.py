@@ -30,6 +30,7 @@ def test_the_matrix_is_large_and_no_case_is_there_twice() -> None:
 
 @pytest.mark.kafka
 @pytest.mark.cluster
+@pytest.mark.slurm
 async def test_killed_at_points_all_over_the_matrix_it_ends_as_if_undisturbed(
     kafka: Kafka, control_plane: ControlPlane, tmp_path: Path
 ) -> None:

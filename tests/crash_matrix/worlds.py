@@ -16,6 +16,7 @@ from connectors.kubernetes.cordon_ownership import is_marked, ownership_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.spares import RELEASED_FOR, SPARE
 from connectors.kubernetes.work_results import state_of
+from sandbox.fake_services.redfish import UUID
 from streams.job_kinds.kind import Lever
 from streams.job_kinds.leader_worker_set import GROUP
 from streams.model.clock import rfc3339
@@ -37,7 +38,7 @@ PODS_TO_DRAIN = 2
 JOB = "train"
 OCCUPIED = ("node", "mend", "boot", "stay")
 """Books that find pods on the bad node."""
-WORKED_ON = ("mend", "boot", "stay", "work", "session", "pairs")
+WORKED_ON = ("mend", "boot", "stay", "work", "session", "pairs", "power")
 """Books with Jobs that work on it."""
 ON_TWO = ("move", "back", "spare")
 """Books whose job has a second node to go to."""
@@ -418,8 +419,13 @@ class World:
             boot = self._boot(pod["spec"]["nodeName"])
             self._boots.append(asyncio.create_task(boot, name=f"boot {self.name}"))
 
+    def power_returns(self) -> None:
+        """The bad node's machine has been without power, and boots."""
+        assert self.bad is not None
+        self._boots.append(asyncio.create_task(self._boot(self.bad), name=f"boot {self.name}"))
+
     async def _boot(self, node: str) -> None:
-        boot = {"status": {"nodeInfo": {"bootID": unique("boot")}}}
+        boot = {"status": {"nodeInfo": {"bootID": unique("boot"), "systemUUID": UUID}}}
         await self.admin.patch(f"{NODES}/{node}/status", boot)
 
     async def _work(self) -> list[Object]:
