@@ -78,6 +78,13 @@ AIMS: Mapping[str, Aim] = {
     "power_cycle_node": _post("/Actions/ComputerSystem.Reset"),
     "validate_node@session": _work("validate_node"),
     "suspend_job@evict": _post("/eviction"),
+    "suspend_job@command": _post("/commands"),
+    "resume_job@command": _post("/commands"),
+    "undo_suspend_job@command_back": _post("/commands"),
+    "suspend_job@admitted": _patch("workloads", SUSPENDED, put=True),
+    "resume_job@admitted": _patch("workloads", RESUMED, put=True),
+    "undo_suspend_job@admitted_back": _patch("workloads", SUSPENDED, put=False),
+    "suspend_job@replaced": _post("/eviction"),
     "undo_suspend_job@evict": _patch("leaderworkersets", SUSPENDED, put=False),
 }
 """How the request of a step is known."""

@@ -67,8 +67,21 @@ BESIDES = (
     ("uncordon_node", "queue"),
     ("undo_suspend_job", "queue_back"),
     ("undo_cordon_node", "queue_back"),
+    ("suspend_job", "command"),
+    ("resume_job", "command"),
+    ("verify_job", "command"),
+    ("undo_suspend_job", "command_back"),
+    ("suspend_job", "admitted"),
+    ("resume_job", "admitted"),
+    ("verify_job", "admitted"),
+    ("undo_suspend_job", "admitted_back"),
+    ("suspend_job", "replaced"),
 )
-"""The same steps by other means: a session of diagnostics, a job that is moved by eviction, nodes and jobs of Slurm."""
+"""The same steps by other means: a session of diagnostics, a job that is moved by eviction, nodes and jobs of Slurm, jobs that
+Volcano or Kueue moves."""
+CLEARED = ("back", "other", "announce", "evict", "queue_back", "command_back", "admitted_back")
+"""Books whose incident turns out to be a false alarm."""
+OPERATED = ("command", "command_back", "admitted", "admitted_back", "replaced")
 ON_SLURM = ("queue", "queue_back")
 PLAYED = (*CALLS.items(), *BESIDES)
 
@@ -81,6 +94,10 @@ IN_PARTS = (
     ("resume_job", "queue"),
     ("undo_suspend_job", "queue_back"),
     ("power_cycle_node", "power"),
+    ("suspend_job", "command"),
+    ("resume_job", "command"),
+    ("undo_suspend_job", "command_back"),
+    ("suspend_job", "replaced"),
 )
 """Steps that send several requests: dying at the second one leaves half of the work done."""
 
@@ -96,7 +113,10 @@ WRITTEN = {
 }
 """What is written down without a call, likewise."""
 
-READ_ONLY = (("verify_job", "move"), ("verify_job", "queue"), ("drain_node", "queue"))
+READ_ONLY = (
+    *(("verify_job", book) for book in ("move", "queue", "command", "admitted")),
+    ("drain_node", "queue"),
+)
 AGAIN = (
     ("reset_gpu", "mend"),
     ("validate_node", "mend"),
@@ -107,6 +127,9 @@ AGAIN = (
     ("diagnose_nodes", "pairs"),
     ("suspend_job", "queue"),
     ("power_cycle_node", "power"),
+    ("suspend_job", "command"),
+    ("suspend_job", "admitted"),
+    ("suspend_job", "replaced"),
 )
 """Steps that are called again and again until what they have begun is over."""
 _LOOKED_UP_AFTER = ("after_call", "before_commit", "in_commit")

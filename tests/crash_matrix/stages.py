@@ -43,7 +43,7 @@ from streams.model.run import EffectState, Run, StepState
 from streams.model.signal import SignalBatch
 from tests.contract.faults import Seen
 from tests.crash_matrix.aiming import FAULTS, AimedProxy, jira_writes
-from tests.crash_matrix.cases import ON_SLURM, Case
+from tests.crash_matrix.cases import CLEARED, ON_SLURM, OPERATED, Case
 from tests.crash_matrix.history import (
     Arrived,
     History,
@@ -58,6 +58,7 @@ from tests.crash_matrix.history import (
     work_touches,
 )
 from tests.crash_matrix.killable_responder import OBJECTS, REPLACES, Life
+from tests.crash_matrix.on_operators import DEFINITIONS, OPERATOR_RIGHTS, OperatedWorld, operator_touches
 from tests.crash_matrix.on_slurm import NODES_EACH, SlurmCommands, SlurmWorld, slurm_touches
 from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.topic_recorder import Tape
@@ -209,6 +210,8 @@ class Stage:
         admin = self.house.admin
         if book in ON_SLURM:
             return SlurmWorld(admin, book, cluster=self.house.slurm, own=self.slurm_nodes)
+        if book in OPERATED:
+            return OperatedWorld(admin, book)
         return World(admin, book, work_namespace=WORK_NAMESPACE)
 
 
@@ -299,7 +302,7 @@ class _Play:
                     digest=run.plan.digest,
                 )  # fmt: skip
                 await self._tell(COMMANDS, run.incident, command)
-            case "back" | "other" | "announce" | "evict" | "queue_back" if asked and self._first("clear"):
+            case book if book in CLEARED and asked and self._first("clear"):
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
             case "stay" if self._waits_for_pods(run) and self._first("pods"):
                 await self.world.end_pods()
@@ -389,7 +392,8 @@ class _Play:
     def _touches(self) -> Sequence[Touch]:
         writes = self.stage.house.control_plane.audit.writes(since=self.audit_mark, user=RESPONDER)
         job = self.world.job
-        jobs = {(job.namespace, job.name): "job"} if job else {}
+        operated = self.case.book in OPERATED
+        jobs = {(job.namespace, job.name): "job"} if job and not operated else {}
         issues = {issue.id: "ticket" if n == 0 else f"copy {n}" for n, issue in enumerate(self._issues())}
         return [
             *node_touches(writes, self.world.roles),
@@ -397,6 +401,7 @@ class _Play:
             *work_touches(writes, self.world.roles),
             *object_touches(writes, self.world.roles, self.world.claim),
             *ticket_touches(_arrived(self.stage.tickets.seen[self.seen_mark :]), self.incident.id, issues),
+            *(operator_touches(writes, self.world.namespace) if operated else ()),
             *power_touches(_arrived(self.stage.power.seen[self.power_mark :])),
             *slurm_touches(self.stage.slurm.requests[self.slurm_mark :], self.incident.id, self.world.roles),
         ]
@@ -439,9 +444,9 @@ def grant(control_plane: ControlPlane) -> None:
 async def prepare(control_plane: ControlPlane) -> None:
     """Have the server take the objects that the books are about."""
     grant(control_plane)
-    for feature in ("jobs-lws", "templates"):
+    for feature in ("jobs-lws", "templates", *OPERATOR_RIGHTS):
         control_plane.kubectl("apply", "--server-side", "-f", str(FEATURES / feature / "rbac.yaml"))
-    control_plane.define(LEADER_WORKER_SETS)
+    control_plane.define(LEADER_WORKER_SETS, *DEFINITIONS)
     async with await Cluster.connect(KubernetesSettings(kubeconfig=control_plane.kubeconfig())) as admin:
         for name in (MAINTENANCE, REPLACES):
             await serve(admin, OBJECTS[name])

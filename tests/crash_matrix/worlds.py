@@ -169,21 +169,7 @@ class World:
 
     async def end(self) -> Mapping[str, Any]:
         """How everything stands now, in the names of roles."""
-        found: dict[str, Any] = {}
-        for name in self.nodes:
-            try:
-                node = await self.admin.get(f"{NODES}/{name}")
-            except NotFound:
-                found[f"{self.roles[name]} node"] = "gone"
-                continue
-            hold = ownership_of(node)
-            found[f"{self.roles[name]} node"] = (
-                "closed" if node["spec"].get("unschedulable") else "open",
-                "marked" if is_marked(node) else "unmarked",
-                len(hold.owners) if hold else 0,
-            )
-            if self.book == "spare":
-                found[f"{self.roles[name]} node"] += _reserve_of(node)
+        found = await self._ends_of_nodes()
         if self.book in ASKED_FOR:
             found["objects"] = len(await self._objects())
         if self.book == "evict":
@@ -211,6 +197,24 @@ class World:
                 [(labels_of(job)[NODE_WORK], await self._ended(job)) for job in await self._work()]
             )
             found["boots"] = len(self._boots)
+        return found
+
+    async def _ends_of_nodes(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name in self.nodes:
+            try:
+                node = await self.admin.get(f"{NODES}/{name}")
+            except NotFound:
+                found[f"{self.roles[name]} node"] = "gone"
+                continue
+            hold = ownership_of(node)
+            found[f"{self.roles[name]} node"] = (
+                "closed" if node["spec"].get("unschedulable") else "open",
+                "marked" if is_marked(node) else "unmarked",
+                len(hold.owners) if hold else 0,
+            )
+            if self.book == "spare":
+                found[f"{self.roles[name]} node"] += _reserve_of(node)
         return found
 
     async def remove(self) -> None:
