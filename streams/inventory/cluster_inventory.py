@@ -62,6 +62,8 @@ class Inventory:
         self._touched: dict[str, None] = {}
         self._same: dict[bytes, Any] = {}
         """Parts that many pods have in common, by their JSON."""
+        self._work_of_jobs: dict[JobRef, Workload] = {}
+        """What jobs are for, until any job changes: it is asked for each of their pods, and depends on the owners above."""
         self._places: Mapping[str, NodePosition] = {}
         self._told: Mapping[str, Fact] = {}
         """By key: what another system than the API server told last."""
@@ -187,6 +189,7 @@ class Inventory:
         return pod
 
     def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
+        self._work_of_jobs.clear()
         former = self._jobs.get(who)
         if former is not None and (uid := _uid(former)) and uid != _uid(job) and who in self._pods_under:
             self._former[uid] = former
@@ -232,8 +235,10 @@ class Inventory:
         self, pod: KubeObject, owners: tuple[JobRef, ...], top: JobRef | None, job: KubeObject | None
     ) -> Workload:
         """What a pod is for. What its job says for certain holds for all of its pods, whatever each of them looks like."""
-        if job is not None:
-            work = self._classifier.of_job(job, self._owner)
+        if job is not None and top is not None:
+            work = self._work_of_jobs.get(top)
+            if work is None:
+                work = self._work_of_jobs[top] = self._classifier.of_job(job, self._owner)
             if not work.guessed and work.kind is not WorkloadClass.UNKNOWN:
                 return work
         return self._classifier.of_pod(pod, owners, top, self._owner)
@@ -251,6 +256,7 @@ class Inventory:
             if not self._pods_under[owner]:
                 del self._pods_under[owner]
                 self._former = {uid: obj for uid, obj in self._former.items() if identity(obj) != owner}
+                self._work_of_jobs.clear()
         for owner in owners:
             self._pods_under[owner].add(pod)
         if owners:
