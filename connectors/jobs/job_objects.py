@@ -10,7 +10,7 @@ from connectors.jobs.resume_check import LISTED
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.objects import controller, is_ready, name_of
+from connectors.kubernetes.objects import controller, is_ready
 from connectors.kubernetes.out_of_service import hangs
 from streams.job_kinds.kind import JobKind
 from streams.model.signal import Attribute
@@ -89,7 +89,7 @@ def stopped_but_stuck(
 ) -> Outcome:
     """That a job is stopped, all of whose pods that are left are stuck on dead nodes: `hanging` names them and `nodes` where they
     are, from which `drain_node` continues. `ours` is whether this effect has stopped it."""
-    names = [name_of(pod) for pod in left]
+    names = [str(pod["metadata"]["name"]) for pod in left]
     nodes = tuple(sorted({str(pod["spec"].get("nodeName")) for pod in left}))
     full = {**(result or {}), "hanging": tuple(names[:LISTED]), "nodes": nodes}
     text = f"{stopped}; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead: {', '.join(names[:5])}"
