@@ -46,11 +46,12 @@ def _of_node(step: PlannedStep, node: str, stopped: set[str], view: ClusterView)
         if pod.workload is not WorkloadClass.SYSTEM and (pod.gpus or step.params.get("only") == "all"):
             groups.setdefault(pod.job.key if pod.job else "", []).append(pod)
     for key, pods in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0])):
-        fate = (
-            _of_job(key, node, view)
-            if key in stopped
-            else _fate(key, pods, bare=bool(step.params.get("bare")))
-        )
+        if key and condition_of(key, view, node=node) is JobCondition.GOES_ON:
+            fate = GOING_ON
+        elif key in stopped:
+            fate = _of_job(key, node, view)
+        else:
+            fate = _fate(key, pods, bare=bool(step.params.get("bare")))
         yield f"{node}: {_count(pods)} {_whose(key)}{fate}: {_named(pods)}"
     if step.params.get("only") == "all":
         yield f"{node}: and what else runs there, but for the system's own pods"
@@ -63,12 +64,10 @@ def _whose(key: str) -> str:
 
 def _of_job(key: str, node: str, view: ClusterView) -> str:
     """What becomes of the pods of a job that the plan has a stop for."""
-    fact, stands = view.jobs.get(key), condition_of(key, view, node=node)
-    if stands is JobCondition.GOES_ON:
-        return GOING_ON
+    fact = view.jobs.get(key)
     if fact is not None and not fact.managed:
         return ", left: their job is opted out, and the node is not drained while they run there"
-    if stands is JobCondition.HEALS:
+    if condition_of(key, view, node=node) is JobCondition.HEALS:
         return ", left to their job's own controller first"
     if fact is not None and fact.suspended:
         return ", of a job that is suspended already"

@@ -8,6 +8,7 @@ import pytest
 
 from faultline.chat.run_messages import would_evict
 from runbooks.engine.run.drain_preview import LINES
+from runbooks.engine.run.drain_preview import would_evict as preview
 from runbooks.engine.run.human_decisions import revised
 from runbooks.engine.run.plan import plan
 from runbooks.language.select import select
@@ -51,6 +52,16 @@ def test_a_job_that_goes_on_without_its_pods_there_is_not_told_to_be_stopped() -
     for pod in list(view.pods_of(JOB.key)):
         view.put(replace(pod, gpus=8, replaceable=True))
     assert planned(view).would_evict == (
+        "node-03: 1 pod of PyTorchJob research/llm, made anew by its controller while the job goes on: llm-1",
+    )
+
+
+def test_what_becomes_of_such_pods_is_told_where_the_plan_has_no_stop_for_their_job_either() -> None:
+    view = cluster()
+    for pod in list(view.pods_of(JOB.key)):
+        view.put(replace(pod, gpus=8, replaceable=True))
+    drains = [step for step in planned(view).steps if step.action == "drain_node"]
+    assert preview(drains, view) == (
         "node-03: 1 pod of PyTorchJob research/llm, made anew by its controller while the job goes on: llm-1",
     )
 
