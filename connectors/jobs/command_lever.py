@@ -14,6 +14,7 @@ from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcom
 from connectors.jobs import command_hold, resume_check
 from connectors.jobs.command_hold import ABORT, COMMAND, RESUME, command_of
 from connectors.jobs.job_objects import (
+    NAMED,
     closed_nodes,
     is_stuck,
     job_of,
@@ -31,7 +32,6 @@ from streams.job_kinds.rights import how_to_permit
 from streams.model.clock import Clock
 
 VERSION, PLURAL = "bus.volcano.sh/v1alpha1", "commands"
-NAMED = 5
 
 Decide = Callable[[Object, JobKind, Effect, datetime], GuardedChange | Outcome]
 

@@ -30,6 +30,7 @@ from connectors.base import (
 from connectors.jobs import eviction_choice, resume_check, suspension
 from connectors.jobs.eviction_choice import Chosen
 from connectors.jobs.job_objects import (
+    NAMED,
     closed_nodes,
     is_stuck,
     job_of,
@@ -49,7 +50,6 @@ from streams.job_kinds.kind import JobKind
 from streams.model.clock import Clock
 
 EVICTED = "faultline.dev/evicted"
-NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ from connectors.kubernetes.out_of_service import hangs
 from streams.job_kinds.kind import JobKind
 from streams.model.signal import Attribute
 
+NAMED = 5
+"""Pods named in a sentence; a result lists more of them."""
+
 
 async def path_of_job(cluster: Cluster, kind: JobKind, namespace: str, name: str) -> str:
     """The job's path, in the newest version that the server serves.
@@ -87,12 +90,14 @@ def is_stuck(pod: Object, closed: Mapping[str, Object], now: datetime) -> bool:
 def stopped_but_stuck(
     stopped: str, left: Sequence[Object], result: Mapping[str, Attribute] | None = None, *, ours: bool
 ) -> Outcome:
-    """That a job is stopped, all of whose pods that are left are stuck on dead nodes: `hanging` names them and `nodes` where they
-    are, from which `drain_node` continues. `ours` is whether this effect has stopped it."""
+    """The outcome for a job that is stopped but for pods stuck on dead nodes: those never end, so `drain_node` goes on.
+
+    `hanging` names these pods, and `nodes` where they are. `ours`: this effect has stopped the job.
+    """
     names = [str(pod["metadata"]["name"]) for pod in left]
     nodes = tuple(sorted({str(pod["spec"].get("nodeName")) for pod in left}))
     full = {**(result or {}), "hanging": tuple(names[:LISTED]), "nodes": nodes}
-    text = f"{stopped}; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead: {', '.join(names[:5])}"
+    text = f"{stopped}; {len(left)} of its pods are stuck on {', '.join(nodes)}, which is dead: {', '.join(names[:NAMED])}"
     return Done(full, text) if ours else AlreadyDone(full, text)
 
 

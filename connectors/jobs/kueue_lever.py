@@ -25,7 +25,7 @@ from connectors.base import (
     Waiting,
 )
 from connectors.jobs import kueue_hold, kueue_wait, resume_check, suspension
-from connectors.jobs.job_objects import closed_nodes, is_stuck, job_of, pods_of, stopped_but_stuck
+from connectors.jobs.job_objects import NAMED, closed_nodes, is_stuck, job_of, pods_of, stopped_but_stuck
 from connectors.jobs.kueue_replacement import KueueReplacement, begun_by
 from connectors.jobs.kueue_workload import (
     holds_quota,
@@ -44,8 +44,6 @@ from connectors.kubernetes.objects import name_of
 from streams.job_kinds import kueue
 from streams.job_kinds.kind import JobKind
 from streams.model.clock import Clock
-
-NAMED = 5
 
 Decide = Callable[[Object, Effect], GuardedChange | Outcome]
 

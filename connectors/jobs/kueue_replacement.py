@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from connectors.base import AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Result, Waiting
 from connectors.jobs import resume_check
-from connectors.jobs.job_objects import is_stuck
+from connectors.jobs.job_objects import NAMED, is_stuck
 from connectors.jobs.kueue_settings import kueue_settings
 from connectors.jobs.kueue_topology import (
     REPLACES,
@@ -36,8 +36,6 @@ from connectors.kubernetes.objects import name_of
 from streams.model.clock import Clock
 from streams.model.kube_objects import condition, holds
 from streams.model.signal import Attribute
-
-NAMED = 5
 
 
 class KueueReplacement:

@@ -8,6 +8,7 @@ from functools import partial
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check, suspension
 from connectors.jobs.job_objects import (
+    NAMED,
     closed_nodes,
     is_stuck,
     job_of,
@@ -111,7 +112,7 @@ class SuspendLever:
                 return stopped_but_stuck(
                     f"{effect.target.namespace}/{effect.target.name} is suspended", left, ours=ours
                 )
-            names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
+            names = ", ".join(pod["metadata"]["name"] for pod in left[:NAMED])
             return Waiting(
                 suspension.PODS_PAUSE_S, f"{len(left)} pods terminating: {names}", {"suspended": True}
             )

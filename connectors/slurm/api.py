@@ -17,6 +17,7 @@ from connectors.http import Rejected
 from streams.model.slurm import Record
 
 LONG_PAST = datetime(2000, 1, 1, tzinfo=UTC)
+"""Before any job was submitted, in every time zone: `scontrol` reads times in that of its host."""
 
 
 class Missing(Rejected):

@@ -21,11 +21,13 @@ from streams.model.slurm_marks import OPTED_OUT, JobMark, owners_in, unmarked
 
 PAUSE_S = 2.0
 REST_S = 1.5
+"""Longer than a second by a margin: what `_to_rest` waits for counts whole ones."""
 LISTED = 64
 SOMEBODY_ELSE = "a hold that is not Faultline's"
 HELD = {"held": True}
 RESTED = {"rested": True}
 JUST_BEGUN = timedelta(seconds=2)
+"""A node has its script running by then. With clocks that differ by more, a job that has just begun is not spared."""
 
 
 class SlurmJobs:

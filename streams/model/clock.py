@@ -52,10 +52,8 @@ def parse_rfc3339(text: str) -> datetime:
         if at.tzinfo is None:
             raise BadInput(f"a time without an offset from UTC: {text[:40]!r}")
         return at.astimezone(UTC)
-    except (
-        ValueError,
-        OverflowError,
-    ) as error:  # OverflowError: in the year 1 or 9999, and another one in UTC
+    # In the year 1 or 9999 the same time may overflow in UTC.
+    except (ValueError, OverflowError) as error:
         raise BadInput(f"not an RFC 3339 time: {text[:40]!r}") from error
 
 
