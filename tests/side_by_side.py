@@ -1,4 +1,4 @@
-"""`python -m tests.side_by_side TIER [PYTEST ARGUMENT …]`: the tests of a tier, in four pytest runs at once.
+"""`python -m tests.side_by_side TIER [PYTEST ARGUMENT …]`: the tests of a tier, in four parts at once.
 
 They mostly wait for servers, so four parts take little longer than the longest alone. Each part starts servers of its own.
 What failed is named once more at the very end, where also a reader sees it who is shown only the tail.

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Refused
+from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused
 from connectors.jobs.evict_lever import EVICTED
 from connectors.jobs.suspension import SUSPENDED
 from connectors.jobs.training import TrainingJobs
@@ -15,6 +15,7 @@ from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.nodes import NodeConnector
 from streams.job_kinds.leader_worker_set import GROUP, NAME
 from streams.model.run import Target
+from tests.connectors.jobs.job_case import JobCase
 from tests.connectors.jobs.paths import jobs_at
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
@@ -253,21 +254,10 @@ async def test_a_pod_stuck_on_a_dead_node_is_handed_to_the_drain(lws_world: Kube
     assert dead not in {pod["spec"]["nodeName"] for pod in await whole(lws_world, 2)}
 
 
-class EvictCase(Case):
+class EvictCase(JobCase):
     """One group of two pods, both on a node that is closed for the incident."""
 
-    deadline_s = 120.0
-
-    def __init__(self, world: KubeWorld, target: Target) -> None:
-        super().__init__(world.proxy)
-        self.world = world
-        self.target = target
-
-    def effect(self) -> Effect:
-        return self.world.effect("suspend_job", self.target)
-
-    def connector(self) -> Connector:
-        return TrainingJobs(self.world.through_proxy())
+    action = "suspend_job"
 
     async def changes(self) -> int:
         return evictions(self.world)

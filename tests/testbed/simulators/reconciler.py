@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self
 
@@ -21,6 +21,19 @@ from streams.model.kube_objects import condition
 PAUSE_S = 0.2
 
 
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+    """Run it for a `async with` block; an error that ended it early is raised at the end."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
 class NamespaceReconciler(ABC):
     """A controller that looks at a whole namespace in each round; it remembers nothing."""
 
@@ -31,14 +44,8 @@ class NamespaceReconciler(ABC):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Reconcile for a `async with` block; an error that ended it early is raised at the end."""
-        task = asyncio.create_task(self._run(), name=f"{type(self).__name__} of {self._namespace}")
-        try:
+        async with _beside(self._run(), f"{type(self).__name__} of {self._namespace}"):
             yield self
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
 
     @abstractmethod
     async def reconcile(self) -> None:
@@ -68,14 +75,8 @@ class Reconciler(ABC):
     async def running(cls, cluster: Cluster, namespace: str) -> AsyncIterator[Self]:
         """Reconcile for a `async with` block; an error that ended it early is raised at the end."""
         controller = cls(cluster, namespace)
-        task = asyncio.create_task(controller._run(), name=f"{cls.plural} of {namespace}")
-        try:
+        async with _beside(controller._run(), f"{cls.plural} of {namespace}"):
             yield controller
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
 
     @abstractmethod
     async def reconcile(self, owner: Object) -> None:
