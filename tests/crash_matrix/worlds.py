@@ -18,7 +18,6 @@ from connectors.kubernetes.spares import RELEASED_FOR, SPARE
 from connectors.kubernetes.work_results import state_of
 from sandbox.fake_services.redfish import UUID
 from streams.job_kinds.kind import Lever
-from streams.job_kinds.leader_worker_set import GROUP
 from streams.model.clock import rfc3339
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
@@ -28,7 +27,7 @@ from tests.connectors.kube_world import has_come_up
 from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in
 from tests.testbed import workloads
 from tests.testbed.control_plane import unique
-from tests.testbed.simulators.lws import LeaderWorkerSets, leader_worker_set
+from tests.testbed.simulators.lws import LeaderWorkerSets, is_known, leader_worker_set
 from tests.testbed.waiting import eventually
 
 NODES = path_of("v1", "nodes")
@@ -302,7 +301,7 @@ class World:
             for pod in pods
             if pod["status"].get("phase") == "Running"
             and not pod["metadata"].get("deletionTimestamp")
-            and GROUP in labels_of(pod)
+            and is_known(pod)
         ]
         return (
             sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))

@@ -23,7 +23,7 @@ from tests.contract.case import Case
 from tests.contract.suite import EffectContract
 from tests.testbed import workloads
 from tests.testbed.definitions import LEADER_WORKER_SETS
-from tests.testbed.simulators.lws import LeaderWorkerSets, leader_worker_set
+from tests.testbed.simulators.lws import LeaderWorkerSets, is_known, leader_worker_set
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -53,7 +53,7 @@ async def running_set(
 
 
 async def whole(world: KubeWorld, count: int) -> list[Object]:
-    """All pods, once all run and are labelled."""
+    """All pods, once all run and their controller knows them."""
 
     async def labelled() -> list[Object] | None:
         pods = await world.pods()
@@ -62,7 +62,7 @@ async def whole(world: KubeWorld, count: int) -> list[Object]:
             for pod in pods
             if pod["status"].get("phase") == "Running"
             and not pod["metadata"].get("deletionTimestamp")
-            and GROUP in pod["metadata"]["labels"]
+            and is_known(pod)
         ]
         return pods if len(fine) == len(pods) == count else None
 

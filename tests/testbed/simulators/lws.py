@@ -48,7 +48,7 @@ class LeaderWorkerSets(Reconciler):
             owner["metadata"]["name"], owner, owner, leader, owner["spec"].get("replicas", 1), {WORKER: "0"}
         )
         pods = await self._pods(owner)
-        # Before they are labelled: whoever sees the labels may delete a pod at once, and it has to be known by then.
+        # Before they are labelled: whoever sees both labels may delete a pod at once, and it has to be known by then.
         await self._restart(owner, pods)
         for pod in pods:
             await self._label(pod)
@@ -147,6 +147,11 @@ class LeaderWorkerSets(Reconciler):
                 await self.cluster.create(path, made)
             except AlreadyExists:
                 return
+
+
+def is_known(pod: Object) -> bool:
+    """Whether the controller has seen a pod. One that bears not all labels yet may be deleted unnoticed: no webhook is here."""
+    return {GROUP, WORKER} <= (pod["metadata"].get("labels") or {}).keys()
 
 
 def leader_worker_set(
