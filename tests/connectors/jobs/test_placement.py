@@ -20,6 +20,7 @@ from tests.connectors.kube_world import KubeWorld
 from tests.connectors.objects import effect, made, merged
 from tests.connectors.responding import until_over
 from tests.testbed import workloads
+from tests.testbed.waiting import eventually
 
 TARGET = Target("Job", "train", "team-a")
 SUSPEND = effect("suspend_job", TARGET, 1)
@@ -79,13 +80,29 @@ def test_every_role_of_a_kubeflow_job_avoids_them() -> None:
     assert roles.keys() == {"Master", "Worker"}
 
 
+async def scheduler_uses_both(world: KubeWorld) -> None:
+    """Wait until the scheduler has placed pods on two nodes: it may learn later than we do that one has lost its taints."""
+    both = workloads.indexed_job("both", world.namespace, pool=world.namespace, pods=2)
+    await world.cluster.create(jobs_at("Job", world.namespace), both)
+    await world.all_run(2)
+    await world.cluster.delete(jobs_at("Job", world.namespace, "both"), propagation="Background")
+
+    async def gone() -> bool:
+        return not await world.pods()
+
+    await eventually(gone, "its pods are gone")
+
+
 @pytest.mark.cluster
 async def test_the_real_scheduler_puts_a_job_elsewhere_while_there_is_room_and_back_when_there_is_none(
     world: KubeWorld,
 ) -> None:
     for _ in range(2):
         await world.add_node(kubelet=True)
+    await scheduler_uses_both(world)
     made_job = workloads.pytorch_job("train", world.namespace, pool=world.namespace, workers=0)
+    # For a role of no replicas the operator makes a pod and deletes it, again and again: for a moment it holds the other node.
+    del made_job["spec"]["pytorchReplicaSpecs"]["Worker"]
     created = await world.cluster.create(jobs_at("PyTorchJob", world.namespace), made_job)
     target = Target("PyTorchJob", "train", world.namespace, created["metadata"]["uid"])
     (pod,) = await world.all_run(1)
