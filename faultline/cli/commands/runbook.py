@@ -14,7 +14,7 @@ from faultline.cli.output import json_line, output_option, table
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from faultline.replay.what_if import Planned
+    from faultline.replay.planned import Planned
     from runbooks.engine.case_result import CaseResult
     from runbooks.language.diff import RunbookChange
     from runbooks.language.lint import LintFinding
@@ -102,7 +102,7 @@ def plan_command(
     SOURCE is a capture, a file with an incident as JSON (`faultline incidents show --output json`, - for standard input), or an
     incident type, for a sample incident of it.
     """
-    from faultline.replay.what_if import Installation, from_capture, from_family, from_json
+    from faultline.replay.planned import Installation, from_capture, from_family, from_json
     from faultline.runtime.runbook_files import valid_library
     from faultline.runtime.settings import load
     from streams.correlate.policy.families import families

@@ -14,6 +14,8 @@ from streams.model.run import Mode, Run
 
 FRESHNESS = "freshness"
 """The rule that only a fresh approval clears."""
+APPROVE_MODE = ask("approval", "mode approve", "clears by approving this plan")
+"""What is asked about every destructive step of a run in mode approve."""
 
 ZONE_STEP_S = 1800
 """Nearly all time zones differ by whole half-hours."""
@@ -120,9 +122,10 @@ def retry_budget(context: GuardContext) -> Ruling | None:
 
 def approval(context: GuardContext) -> Ruling | None:
     """The runbook, the installation or this one step requires an approval."""
-    if context.step.approval or context.run.plan.mode is Mode.APPROVE:
-        reason = "mode approve" if context.run.plan.mode is Mode.APPROVE else "the runbook requires it"
-        return ask("approval", reason, "clears by approving this plan")
+    if context.run.plan.mode is Mode.APPROVE:
+        return APPROVE_MODE
+    if context.step.approval:
+        return ask("approval", "the runbook requires it", "clears by approving this plan")
     return None
 
 
