@@ -1,24 +1,30 @@
 """A capture: the records of the topics between two times, as a directory that can be made with a text editor.
 
-    meta.json           {"cluster", "from", "to", "format": 1}; times RFC 3339
+    meta.json           {"cluster", "from", "to", "format": 1}; times RFC 3339; "lead" where records begin earlier than "from"
     TOPIC.jsonl[.zst]   one record a line: {"partition","offset","timestamp","key","value","headers"}
+    state/TOPIC.jsonl[.zst]  a compacted topic as it stood when the records begin; optional
     topology.yaml       which NIC is attached to which switch port, like `inventory.topology_file`; optional
+    settings.yaml       the settings it was decided with, without secrets; optional
+    runbooks/           the runbooks it was decided with, the library included; optional
     kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would show them
 
-How a record is written: `record_format`.
+`faultline capture` writes format 2: the same, with `manifest.json` instead of `meta.json` and a file for each partition,
+`TOPIC/PARTITION.jsonl.zst`. How a record is written: `record_format`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from faultline.replay.manifest import MANIFEST, Manifest, read_manifest
 from faultline.replay.record_format import json_of, record_line
+from faultline.replay.topic_folder import TopicFolder
 from faultline.replay.topic_records import TopicFile, blocks
 from streams.inventory.recorded_watch import read_change
 from streams.model.clock import parse_rfc3339, rfc3339
@@ -30,28 +36,42 @@ FORMAT = 1
 META = "meta.json"
 KUBE_OBJECTS = "kube-objects.jsonl"
 TOPOLOGY = "topology.yaml"
+SETTINGS = "settings.yaml"
+RUNBOOKS = "runbooks"
+STATE = "state"
+_OTHER_FILES = {KUBE_OBJECTS, "truth.jsonl"}
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a capture is of. `begin` and `end` bound its records in Kafka time."""
+    """What a capture is of: `begin` to `end`, in Kafka time. Its records begin `warm_up` earlier."""
 
     cluster: str
     begin: datetime
     end: datetime
+    warm_up: timedelta = timedelta()
+
+    @property
+    def lead(self) -> datetime:
+        """Where the records begin: those before `begin` are read to know what a running pipeline knows by then."""
+        return self.begin - self.warm_up
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
     """A capture; records of a topic are in their file's order. `topology` is the topology file, empty without one.
 
-    `records` are in memory, or read whenever they are iterated (`TopicFile`).
+    `records` and `state` are in memory, or read whenever they are iterated (`StoredTopic`). `state` is what compacted topics
+    held at `meta.lead`: the last record of each key until then. `settings` and `runbooks` are a file and a folder of the capture.
     """
 
     meta: Meta
     records: Mapping[str, Collection[RawRecord]]
     kube_changes: tuple[ObjectChange, ...] = field(default=())
     topology: str = ""
+    state: Mapping[str, Collection[RawRecord]] = field(default_factory=dict)
+    settings: Path | None = None
+    runbooks: Path | None = None
 
 
 def read(directory: Path) -> Capture:
@@ -60,21 +80,44 @@ def read(directory: Path) -> Capture:
     Raises:
         BadInput: naming the file and line that is invalid; also while records are read.
     """
-    meta = _read_meta(directory / META)
-    records: dict[str, Collection[RawRecord]] = {}
-    changes: tuple[ObjectChange, ...] = ()
-    for path in sorted(directory.iterdir()):
+    manifest = read_manifest(directory / MANIFEST) if (directory / MANIFEST).exists() else None
+    if manifest is not None and not manifest.complete:
+        raise BadInput(f"{directory} is not complete: give `faultline capture` the same arguments again")
+    meta = _meta_of(manifest) if manifest else _read_meta(directory / META)
+    changes = directory / KUBE_OBJECTS
+    settings, runbooks = directory / SETTINGS, directory / RUNBOOKS
+    return Capture(
+        meta,
+        _files(directory) | (_folders(directory, manifest) if manifest else {}),
+        tuple(_kube_change(line, where) for line, where in _lines(changes)) if changes.exists() else (),
+        _topology(directory / TOPOLOGY),
+        _files(directory / STATE) if (directory / STATE).is_dir() else {},
+        settings if settings.exists() else None,
+        runbooks if runbooks.is_dir() else None,
+    )
+
+
+def _files(folder: Path) -> dict[str, Collection[RawRecord]]:
+    """The topics that have one file in a folder."""
+    found: dict[str, Collection[RawRecord]] = {}
+    for path in sorted(folder.iterdir()):
         name = path.name.removesuffix(".zst")
-        if not name.endswith(".jsonl") or name == "truth.jsonl":
+        if not name.endswith(".jsonl") or name in _OTHER_FILES or name.startswith("."):
             continue
-        if name == KUBE_OBJECTS:
-            changes = tuple(_kube_change(line, where) for line, where in _lines(path))
-        else:
-            topic = name.removesuffix(".jsonl")
-            if topic in records:
-                raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
-            records[topic] = TopicFile(topic, path)
-    return Capture(meta, records, changes, _topology(directory / TOPOLOGY))
+        topic = name.removesuffix(".jsonl")
+        if topic in found:
+            raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
+        found[topic] = TopicFile(topic, path)
+    return found
+
+
+def _folders(directory: Path, manifest: Manifest) -> dict[str, Collection[RawRecord]]:
+    """The topics that have a file for each partition."""
+    return {
+        topic: TopicFolder(topic, directory / topic, part.partitions)
+        for topic, part in sorted(manifest.topics.items())
+        if (directory / topic).is_dir()
+    }
 
 
 def write(directory: Path, capture: Capture) -> None:
@@ -86,10 +129,18 @@ def write(directory: Path, capture: Capture) -> None:
         "to": rfc3339(capture.meta.end),
         "format": FORMAT,
     }
+    if capture.meta.warm_up:
+        meta["lead"] = rfc3339(capture.meta.lead)
     (directory / META).write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
-    for topic, records in capture.records.items():
-        with (directory / f"{topic}.jsonl").open("wb") as out:
-            out.writelines(record_line(record) for record in records)
+    _write_topics(directory, capture.records)
+    write_rest(directory, capture)
+
+
+def write_rest(directory: Path, capture: Capture) -> None:
+    """Write all of a capture but its records and what it is of: state, Kubernetes objects, topology."""
+    if capture.state:
+        (directory / STATE).mkdir(exist_ok=True)
+        _write_topics(directory / STATE, capture.state)
     if capture.kube_changes:
         with (directory / KUBE_OBJECTS).open("wb") as out:
             for change in capture.kube_changes:
@@ -99,21 +150,32 @@ def write(directory: Path, capture: Capture) -> None:
         (directory / TOPOLOGY).write_text(capture.topology)
 
 
+def _write_topics(folder: Path, topics: Mapping[str, Collection[RawRecord]]) -> None:
+    for topic, records in topics.items():
+        with (folder / f"{topic}.jsonl").open("wb") as out:
+            out.writelines(record_line(record) for record in records)
+
+
+def _meta_of(manifest: Manifest) -> Meta:
+    return Meta(manifest.cluster, manifest.begin, manifest.end, manifest.begin - manifest.lead)
+
+
 def _read_meta(path: Path) -> Meta:
     try:
         content = orjson.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise BadInput(f"{path.parent} is no capture: it has no {META}") from error
+        raise BadInput(f"{path.parent} is no capture: it has no {META} and no {MANIFEST}") from error
     except orjson.JSONDecodeError as error:
         raise BadInput(f"{path}: {error}") from error
     match content:
         case {"cluster": str(cluster), "from": str(begin), "to": str(end), "format": 1}:
             try:
-                return Meta(cluster, parse_rfc3339(begin), parse_rfc3339(end))
+                since, lead = parse_rfc3339(begin), parse_rfc3339(str(content.get("lead", begin)))
+                return Meta(cluster, since, parse_rfc3339(end), since - lead)
             except BadInput as error:
                 raise BadInput(f"{path}: {error}") from error
         case {"format": int(number)} if number != FORMAT:
-            raise BadInput(f"{path}: format {number} is not known, only {FORMAT}")
+            raise BadInput(f"{path}: format {number} is not known, only {FORMAT}; format 2 has a {MANIFEST}")
         case _:
             raise BadInput(f'{path}: needs "cluster", "from", "to" (RFC 3339) and "format": {FORMAT}')
 

@@ -1,7 +1,8 @@
 """Detection in a big capture on all cores: a process for some of the partitions each, and what they find merged in order.
 
-Each process reads the whole files and skips the lines of the others' partitions, which is cheaper than to hand lines over. They
-are programs of their own (`detect_worker`), nothing is forked. Each ends when its pipe from here closes, however this one ends.
+Each process reads whole files and skips the lines of the others' partitions, which is cheaper than to hand lines over; where each
+partition has a file, it opens those of its own alone. They are programs of their own (`detect_worker`), nothing is forked. Each
+ends when its pipe from here closes, however this one ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from faultline.replay.detection import Clock, Detection, Found, order
-from faultline.replay.topic_records import TopicFile, TopicRecords
+from faultline.replay.topic_records import StoredTopic, TopicRecords
 from streams.model.errors import BadInput, Temporary
 
 _WORKER = ("-m", "faultline.replay.detect_worker")
@@ -32,7 +33,7 @@ class Share:
 
     cluster: str
     clock: Clock
-    topics: Mapping[str, TopicFile]
+    topics: Mapping[str, StoredTopic]
     partitions: Mapping[str, frozenset[int]]
 
 
@@ -48,7 +49,7 @@ def detection_of(
     cluster: str, clock: Clock, topics: Mapping[str, TopicRecords], processes: int | None = None
 ) -> Detection | DetectProcesses:
     """How to detect in these topics: in so many processes, else in as many as pay. Only files in order can be dealt out."""
-    files = {name: topic for name, topic in topics.items() if isinstance(topic, TopicFile)}
+    files = {name: topic for name, topic in topics.items() if isinstance(topic, StoredTopic)}
     if len(files) == len(topics) and not any(file.must_be_sorted for file in files.values()):
         dealt = shares(cluster, clock, files, processes or _that_pay(files))
         if len(dealt) > 1:
@@ -56,12 +57,12 @@ def detection_of(
     return Detection(cluster, clock, topics)
 
 
-def _that_pay(topics: Mapping[str, TopicFile]) -> int:
+def _that_pay(topics: Mapping[str, StoredTopic]) -> int:
     size = sum(topic.survey.weights.total() for topic in topics.values())
     return len(os.sched_getaffinity(0)) if size >= WORTH_IT else 1
 
 
-def shares(cluster: str, clock: Clock, topics: Mapping[str, TopicFile], processes: int) -> list[Share]:
+def shares(cluster: str, clock: Clock, topics: Mapping[str, StoredTopic], processes: int) -> list[Share]:
     """The partitions dealt out, the heaviest first, each to whom has least."""
     weights = {
         (name, partition): weight

@@ -148,7 +148,10 @@ class TopicDetection:
         for batch in self._records.batches(self._only):
             self._read(batch)
             if self._latest:
-                yield from self._take_until(from_micros(max(self._latest.values()) - disorder))
+                reached = (
+                    batch.reached if batch.reached is not None else max(self._latest.values()) - disorder
+                )
+                yield from self._take_until(from_micros(reached))
         self._finish()
         yield from sorted(self._found, key=order)
 

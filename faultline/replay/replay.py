@@ -20,7 +20,7 @@ from faultline.replay.capture import TOPOLOGY, Capture, read
 from faultline.replay.detect_processes import detection_of
 from faultline.replay.detection import TICK, Clock, Found, Moment
 from faultline.replay.threads import RecordedThreads
-from faultline.replay.topic_records import HeldRecords, TopicFile, TopicRecords, from_micros, in_time_order
+from faultline.replay.topic_records import HeldRecords, StoredTopic, TopicRecords, from_micros, in_time_order
 from runbooks.engine.dry_run import ActionLine, ShadowResponder
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
@@ -163,7 +163,7 @@ def replay_capture(
 
 
 def _held(records: Collection[RawRecord]) -> TopicRecords:
-    return records if isinstance(records, TopicFile) else HeldRecords(records)
+    return records if isinstance(records, StoredTopic) else HeldRecords(records)
 
 
 def _clock(capture: Capture, topics: Collection[TopicRecords], facts: Sequence[FactAt]) -> Clock:
@@ -202,7 +202,7 @@ def facts_of(capture: Capture) -> Iterator[FactAt]:
 
 def _where(capture: Capture, record: RawRecord) -> str:
     held = capture.records.get(record.topic)
-    return held.where(record) if isinstance(held, TopicFile) else record.coordinates
+    return held.where(record) if isinstance(held, StoredTopic) else record.coordinates
 
 
 class _Pipeline:

@@ -8,6 +8,7 @@ block is in memory at a time. Any other file is held whole and sorted; the other
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -52,12 +53,16 @@ def to_micros(at: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some records as columns: partition, time (µs) and value of each. `record` gives one of them whole, by its index."""
+    """Some records as columns: partition, time (µs) and value of each. `record` gives one of them whole, by its index.
+
+    No record of a later batch counts before the time `reached` (µs); None when only the topic's disorder tells.
+    """
 
     partitions: Sequence[int]
     times: Sequence[int]
     values: Sequence[bytes]
     record: Callable[[int], RawRecord]
+    reached: int | None = None
 
 
 @dataclass(slots=True)
@@ -106,7 +111,32 @@ class HeldRecords:
             yield _batch(self._records[start : start + _BATCH], only)
 
 
-class TopicFile(Collection[RawRecord]):
+class StoredTopic(Collection[RawRecord], ABC):
+    """One topic of a capture, in one file or in several. It is opened when it is read, and can be read again."""
+
+    @property
+    @abstractmethod
+    def survey(self) -> Survey:
+        """How its records lie; found out once."""
+
+    @property
+    @abstractmethod
+    def must_be_sorted(self) -> bool:
+        """Whether anything of it is held whole, because the offsets of a partition are in another order."""
+
+    @abstractmethod
+    def batches(self, only: Container[int] | None = None) -> Iterator[Batch]:
+        """All of its records, or those of some partitions. The offsets of a partition ascend."""
+
+    @abstractmethod
+    def where(self, record: RawRecord) -> str:
+        """File and line of a record, found by its partition and offset."""
+
+    def __contains__(self, record: object) -> bool:
+        return any(record == mine for mine in self)
+
+
+class TopicFile(StoredTopic):
     """One topic's file of a capture, `TOPIC.jsonl` or `TOPIC.jsonl.zst`. It is opened when it is read, and can be read again.
 
     Whatever reads an invalid line raises BadInput with file and line.
@@ -117,13 +147,14 @@ class TopicFile(Collection[RawRecord]):
         self._path = path
 
     def __iter__(self) -> Iterator[RawRecord]:
-        return self._records(blocks(self._path))
+        return self._records(self.blocks())
 
     def __len__(self) -> int:
         return self._as_it_is.records
 
-    def __contains__(self, record: object) -> bool:
-        return any(record == mine for mine in self)
+    def blocks(self) -> Iterator[tuple[int, list[bytes]]]:
+        """The lines of the file, some at a time, with the number of the first."""
+        return blocks(self._path)
 
     @property
     def survey(self) -> Survey:
@@ -140,7 +171,7 @@ class TopicFile(Collection[RawRecord]):
         if self.must_be_sorted:
             yield from self._sorted.batches(only)
             return
-        for first, lines in blocks(self._path):
+        for first, lines in self.blocks():
             batch = self._quickly(lines, only)
             yield batch or _batch(list(self._records([(first, lines)])), only)
 
@@ -154,7 +185,7 @@ class TopicFile(Collection[RawRecord]):
 
     def where(self, record: RawRecord) -> str:
         """File and line of a record, found by its partition and offset."""
-        for first, lines in blocks(self._path):
+        for first, lines in self.blocks():
             for number, line in enumerate(lines, first):
                 if line.strip():
                     where = f"{self._path}:{number}"
@@ -172,7 +203,7 @@ class TopicFile(Collection[RawRecord]):
 
     def _heads(self) -> Iterator[tuple[int, int, int, int]]:
         """Partition, offset, time (µs) and size of each record."""
-        for first, lines in blocks(self._path):
+        for first, lines in self.blocks():
             for number, line in enumerate(lines, first):
                 if found := _HEAD.match(line):
                     partition, offset, millis = found.groups()
@@ -256,7 +287,8 @@ def _opened(path: Path) -> BinaryIO:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     if path.suffix != ".zst":
         return file
-    return zstandard.ZstdDecompressor().stream_reader(file, closefd=True)
+    # Without it a file that several were joined into ends at the end of the first, with no error.
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
 
 
 def _batch(records: Sequence[RawRecord], only: Container[int] | None) -> Batch:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from faultline.replay import topic_records
 from faultline.replay.capture import Capture, Meta, read, write
 from faultline.replay.detection import TICK, Clock, Detection, Found, TopicDetection, detector_of, order
-from faultline.replay.topic_records import HeldRecords, TopicFile, blocks, from_micros, in_time_order
+from faultline.replay.topic_records import (
+    HeldRecords,
+    TopicFile,
+    TopicRecords,
+    blocks,
+    from_micros,
+    in_time_order,
+)
 from streams.detect import Detector
 from streams.detect.batch import read_safely
 from streams.detect.deduplication import RollUp
@@ -89,7 +96,7 @@ def clock_of(records: Iterable[RawRecord]) -> Clock:
     return Clock(from_micros(survey.first), last, last + timedelta(minutes=3))
 
 
-def detected(topic: HeldRecords | TopicFile, clock: Clock) -> list[Found]:
+def detected(topic: TopicRecords, clock: Clock) -> list[Found]:
     return list(TopicDetection(TOPIC, topic, detector_of("c1", {TOPIC: topic}), clock).found())
 
 

@@ -1,0 +1,120 @@
+"""The manifest of a capture that was taken from Kafka: what is in it, what it was taken with, and what was not there any more.
+
+It is written before the first record, with the offsets that will be read, and again when all are: only then is it `complete`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from streams.model.codec import decode, encode_plain
+from streams.model.errors import BadInput
+
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPart:
+    """What is in the file of one partition. Offsets are Kafka's; `end` is the one after the last that may be in it.
+
+    `bytes` counts its lines as they are read, `size` the file as it lies there. `late` are records with a time before the
+    capture's that lie among its own; `ahead` are records with a time after it, which were left out. `lost` are the records
+    between `begin` and the first one the broker still had.
+    """
+
+    begin: int
+    end: int
+    records: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    bytes: int = 0
+    size: int = 0
+    sha256: str = ""
+    late: int = 0
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPart:
+    """What is of one topic. `lost` says since when records are there at all, when the capture should begin earlier."""
+
+    partitions: Mapping[int, PartitionPart]
+    complete_from: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """A compacted topic as it stood when the capture begins.
+
+    `unknown_keys` have their first retained record later: they are new, or compaction has removed what they were.
+    """
+
+    records: int
+    unknown_keys: int
+    bytes: int
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What took the capture, and what decided then: the program, its catalog, the revision of each runbook."""
+
+    faultline: str = ""
+    catalog: str = ""
+    runbooks: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where a capture comes from. `incident` is the one it was cut to."""
+
+    bootstrap: str = ""
+    topic_prefix: str = ""
+    taken_at: datetime | None = None
+    incident: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All of it. `lead` is where the records begin, `begin` to `end` is what the capture is about. `redaction` names the key that
+    its pseudonyms were made with, and does not give it away."""
+
+    cluster: str
+    begin: datetime
+    end: datetime
+    lead: datetime
+    topics: Mapping[str, TopicPart]
+    state: Mapping[str, StatePart] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    """Topics that are not on the broker."""
+    versions: Versions = Versions()
+    lineage: Lineage = Lineage()
+    redaction: str = ""
+    complete: bool = False
+    format: Literal[2] = 2
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read it. Raises BadInput that names the file and the field that is wrong."""
+    try:
+        return decode(Manifest, path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Write it whole or not at all: a reader, and a capture that goes on, never see half of it."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_bytes(
+        orjson.dumps(encode_plain(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n"
+    )
+    draft.replace(path)
