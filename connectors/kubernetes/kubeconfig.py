@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from streams.config.setting_types import suggestion
 from streams.model.errors import ConfigError
+from streams.model.similar import suggestion
 
 
 def check(file: Path, context: str | None) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from streams.config.setting_types import suggestion
+from faultline.cli.names import unknown_name
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
+from streams.model.similar import suggestion
 
 KINDS = ("pool", "namespace")
-_MOST_NAMED = 20
 
 
 def check_shape(scope: str) -> None:
@@ -43,9 +43,8 @@ def check_known(scope: str, facts: Collection[Fact], cluster: str) -> None:
             f"the inventory has no {kind} of cluster {cluster}, so {name} cannot be checked: is it the right cluster "
             "(FAULTLINE_CLUSTER), and is the inventory process running? --force freezes it anyway"
         )
-    listed = ", ".join(sorted(known)[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
     raise BadInput(
-        f"no {kind} {name} in cluster {cluster}; known: {listed}{suggestion(name, known)} "
+        f"{unknown_name(kind, name, known, place=f'in cluster {cluster}')} "
         "(--force freezes it anyway, for one that does not exist yet)"
     )
 

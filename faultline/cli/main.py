@@ -1,26 +1,40 @@
-"""The `faultline` command: subcommands are loaded when called, so that `faultline --help` answers at once.
-
-Exit codes others script against: 0 success, 1 negative result, 2 wrong usage or bad input, 3 a dependency is unreachable.
-"""
+"""The `faultline` command: subcommands are loaded when called, so that `faultline --help` answers at once."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import select
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
+from faultline.cli import terminal
+from faultline.cli.groups import Group, examples
 from streams.model.errors import FaultlineError, Unreachable
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+EXIT_CODES = {
+    0: "success",
+    EXIT_NO: "no: refused, different, invalid, failed, or over a budget",
+    EXIT_BAD_INPUT: "wrong usage, bad input or settings",
+    EXIT_UNREACHABLE: "Kafka or the API server is unreachable, or no responder answered",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+}
+"""What others script against."""
 
 COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
+    "completion": "print a shell's completion script",
     "config": "check the settings and print them",
     "demo": "run five fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
@@ -48,8 +62,26 @@ NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("
 """Packages a command needs that the production image leaves out: the sandbox, and what only it uses (extra `demo`)."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group whose commands live in `faultline.cli.commands.NAME` and are imported on first use."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options of every command may stand anywhere: `faultline nodes list --no-pager`."""
+        return super().parse_args(ctx, list(_global_options_first(args)))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A reader of the output that has seen enough, as `head` has, is no error."""
+        try:
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            if not _is_reader_gone():
+                raise
+            # Python flushes once more at its end, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name in `COMMANDS`."""
@@ -69,23 +101,76 @@ class LazyGroup(click.Group):
         found: click.Command = module.command
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options, without importing any."""
+        names = [
+            CompletionItem(name, help=what) for name, what in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+_GLOBAL = ("--config", "--color", "--no-pager")
+
+
+def _global_options_first(args: list[str]) -> Iterator[str]:
+    """The arguments with the options of every command moved to the front, with their values."""
+    end = args.index("--") if "--" in args else len(args)
+    front: list[str] = []
+    rest: list[str] = []
+    left = iter(args[:end])
+    for word in left:
+        name = word.partition("=")[0]
+        taken = front if name in _GLOBAL else rest
+        taken.append(word)
+        if name in _GLOBAL and name == word and name != "--no-pager":
+            front += [value for value in [next(left, None)] if value is not None]
+    yield from (*front, *rest, *args[end:])
+
+
+def _is_reader_gone() -> bool:
+    """Whether nobody reads stdout any more: the pipe that broke may have been one to a server."""
+    watch = select.poll()
+    watch.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(events & select.POLLERR for _, events in watch.poll(0))
+
+
+_EPILOG = "\n\n".join(
+    [
+        examples(
+            ("faultline incidents", "what is open, and what each waits for"),
+            ("faultline explain inc-5d55", "why; a unique prefix of an id is enough"),
+            ("faultline incidents -o json | jq .id", "one JSON object a line, for scripts"),
+            ("faultline completion bash", "shell completion, and how to switch it on"),
+        ),
+        "\n".join(["\b", "Exit codes:", *(f"  {code:<5} {what}" for code, what in EXIT_CODES.items())]),
+    ]
+)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(package_name="faultline")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Settings file (default: $FAULTLINE_CONFIG).",
 )
+@click.option(
+    "--color",
+    type=click.Choice(terminal.COLORS),
+    default="auto",
+    help="Colours in the output (auto: on a terminal, unless $NO_COLOR is set).",
+)
+@click.option("--no-pager", is_flag=True, help="Do not page what is longer than the terminal ($PAGER).")
 @click.pass_context
-def cli(ctx: click.Context, config: Path | None) -> None:
+def cli(ctx: click.Context, config: Path | None, color: str, no_pager: bool) -> None:
     """Incident automation for GPU clusters: from a log line to a cordoned node, a ticket, a thread and a resumed job."""
     ctx.obj = config
+    terminal.set_up(ctx, color, pager=not no_pager)
 
 
 def main() -> NoReturn:
@@ -94,18 +179,15 @@ def main() -> NoReturn:
     # of it is in our own error.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False, complete_var="_FAULTLINE_COMPLETE")
     except click.exceptions.Abort:
-        code = 130
+        code = EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
         code = EXIT_BAD_INPUT
     except FaultlineError as error:
         click.echo(f"faultline: {error}", err=True)
         code = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_BAD_INPUT
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 0
     except Exception as error:
         if (why := _why_kafka_failed(error)) is None:
             raise

@@ -1,11 +1,10 @@
-"""Output of commands: tables for people; with `--output json` one JSON object a line and nothing else."""
+"""Output of commands: tables for people; with `--output json` one JSON object a line, with `yaml` one document each."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -13,26 +12,58 @@ import click
 import orjson
 from rich.cells import cell_len, chop_cells
 
+from faultline.cli import terminal
 from streams.model.message import plain
 
-_WIDTH_WITHOUT_TERMINAL = 200
 _LEAST_WIDTH = 8
 _FAIR_WIDTH = 16
 """What a long name leaves to each other column that needs it."""
 MAX_CELL = 4000
 """Longer cells are cut after this many characters."""
-FORMATS = ("table", "json")
+FORMATS = ("table", "json", "yaml")
 
 
 output_option = click.option(
-    "--output", "-o", type=click.Choice(FORMATS), default="table", help="Output format."
+    "--output",
+    "-o",
+    type=click.Choice(FORMATS),
+    default="table",
+    help="A table, one JSON object a line, or a YAML document each.",
 )
 """The `--output` option of every command that prints a result."""
 
 
-def json_line(value: Any) -> None:
-    """One object as one line on stdout."""
-    click.echo(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode())
+def show(output: str, records: Iterable[Any], as_table: Callable[[], None]) -> None:
+    """Print the result of a command: its records as JSON or YAML, or what `as_table` prints for people.
+
+    The records are not read for a table. What is longer than the terminal is paged.
+    """
+    with terminal.paged():
+        if output == "table":
+            as_table()
+            return
+        for one in records:
+            record(output, one)
+
+
+def record(output: str, value: Any) -> None:
+    """One record on stdout at once, for a command that prints while it works. `output` is `json` or `yaml`."""
+    if output == "yaml":
+        click.echo(_yaml(value), nl=False)
+    else:
+        click.echo(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode())
+
+
+def _yaml(value: Any) -> str:
+    """A document that holds what the JSON would: through JSON, because YAML has types of its own for times and enums."""
+    import yaml
+
+    plain_value = orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS))
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(
+        plain_value, Dumper=dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=120
+    )
+    return text
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: str) -> None:
@@ -42,10 +73,8 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: s
     if not body:
         click.echo(empty)
         return
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else _WIDTH_WITHOUT_TERMINAL
-    first, *lines = laid_out([head, *body], width, whole=not terminal)
-    click.echo("\n".join([click.style(first, bold=True) if terminal else first, *lines]))
+    first, *lines = laid_out([head, *body], terminal.width(), whole=not sys.stdout.isatty())
+    click.echo("\n".join([click.style(first, bold=True) if terminal.has_colors() else first, *lines]))
 
 
 def laid_out(rows: Sequence[Sequence[str]], width: int, *, whole: bool = False) -> list[str]:

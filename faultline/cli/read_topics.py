@@ -10,6 +10,8 @@ from typing import TypeVar
 import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from faultline.cli.names import picked
+from faultline.cli.progress import progress
 from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
@@ -191,13 +193,8 @@ def pick(incidents: Mapping[str, T], prefix: str) -> T:
     Raises:
         BadInput: when there is none, or more than one.
     """
-    wanted = prefix if prefix.startswith("inc-") else f"inc-{prefix}"
-    found = [name for name in incidents if name.startswith(wanted)]
-    if len(found) == 1:
-        return incidents[found[0]]
-    if found:
-        raise BadInput(f"{prefix} matches {len(found)} incidents: {', '.join(sorted(found)[:5])}")
-    raise BadInput(f"no incident {prefix}; `faultline incidents list --all` lists them")
+    listing = "`faultline incidents list --all` lists them"
+    return picked(incidents, prefix, what="incident", prefix="inc-", see=listing)
 
 
 async def read_raw(
@@ -236,14 +233,21 @@ async def _records(
     client.assign(partitions)
     await client.seek_to_beginning(*partitions)
     ends = {tp: end for tp, end in (await client.end_offsets(partitions)).items() if end > 0}
-    while ends:
-        for tp, records in (await client.getmany(*ends, timeout_ms=500)).items():
-            for record in records:
-                if record.offset < ends[tp]:
-                    yield record
-        for tp in list(ends):
-            if await client.position(tp) >= ends[tp]:
-                del ends[tp]
+    begins = await client.beginning_offsets(list(ends))
+    # Compacted and transactional topics have fewer records than offsets: the bar is right at its begin and its end.
+    with progress("reading topics", sum(ends[tp] - begins[tp] for tp in ends), "offsets") as bar:
+        reached = dict(begins)
+        while ends:
+            for tp, records in (await client.getmany(*ends, timeout_ms=500)).items():
+                for record in records:
+                    if record.offset < ends[tp]:
+                        yield record
+            for tp in list(ends):
+                position = await client.position(tp)
+                bar.advance(min(position, ends[tp]) - reached[tp])
+                reached[tp] = min(position, ends[tp])
+                if position >= ends[tp]:
+                    del ends[tp]
 
 
 async def partitions_of(client: AIOKafkaConsumer, name: str) -> set[int]:

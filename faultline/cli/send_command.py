@@ -18,7 +18,7 @@ import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line
+from faultline.cli.output import record
 from faultline.cli.read_topics import partitions_of, readable
 from faultline.cli.send_options import SendOptions
 from streams.config.settings import KafkaSettings
@@ -110,15 +110,16 @@ def report_answer(command: Command, answers: list[TimelineEntry], options: SendO
     accepted = [entry for entry in answers if not is_refusal(entry)]
     shown = accepted or answers
     text = "; ".join(dict.fromkeys(entry.text for entry in shown))
-    if options.output == "json":
+    if options.output != "table":
         about = {"incident": command.incident, "scope": command.scope, "step": command.step}
-        json_line(
+        record(
+            options.output,
             {
                 "command": command.id, "verb": command.verb.value, "cluster": command.cluster, "actor": command.actor,
                 **{name: value for name, value in about.items() if value},
                 "answered": bool(answers), "accepted": bool(accepted) if answers else None, "text": text,
                 **({"at": rfc3339(shown[0].at)} if shown else {}), **more,
-            }
+            },
         )  # fmt: skip
     elif shown:
         click.echo(f"{'accepted' if accepted else 'refused'}: {text}")

@@ -18,7 +18,7 @@ import click
 from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
-from faultline.cli.main import cli
+from faultline.cli.main import EXIT_CODES, cli
 from faultline.reference.catalog_page import catalog_page
 from faultline.reference.jobs_page import jobs_page
 from faultline.reference.markdown import Row, code, table, text
@@ -154,15 +154,11 @@ def cli_page() -> Iterator[str]:
     """The help text of every command."""
     yield "# Command line"
     yield ""
-    yield "Results go to stdout, logs and errors to stderr. `--output json` prints one JSON object a line and nothing else."
+    yield "Results go to stdout; logs, progress and errors to stderr. `--output json` prints one JSON object a line and nothing"
+    yield "else, `--output yaml` one document each. An id may be cut to a unique prefix. On a terminal what is longer than the"
+    yield "screen is paged by `$PAGER`; `--no-pager`, `--color` and `--config` may stand anywhere."
     yield ""
-    yield "| exit code | meaning |"
-    yield "|---|---|"
-    yield "| 0 | success |"
-    yield "| 1 | negative result: topics or runbooks differ, a runbook is invalid, a test case or a demo check failed |"
-    yield "| 2 | wrong usage or bad input |"
-    yield "| 3 | a dependency (Kafka, API server) is unreachable |"
-    yield ""
+    yield from table(("exit code", "meaning"), [(number, text(what)) for number, what in EXIT_CODES.items()])
     yield from _help(cli, None, "faultline")
 
 

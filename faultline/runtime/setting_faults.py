@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from streams.config.section import ContradictionAt
-from streams.config.setting_types import suggestion
+from streams.model.similar import suggestion
 
 Path = tuple[int | str, ...]
 

@@ -15,8 +15,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
-from streams.config.setting_types import suggestion
 from streams.model.errors import ConfigError
+from streams.model.similar import suggestion
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -1,4 +1,4 @@
-"""How the demo is shown: live panels on a terminal, a line per moment elsewhere, JSON lines for programs.
+"""How the demo is shown: live panels on a terminal, a line per moment elsewhere, records for programs.
 
 Log text is untrusted: it reaches the terminal as plain text with control characters escaped, never as markup.
 """
@@ -9,6 +9,7 @@ from collections import deque
 from datetime import datetime
 from typing import Protocol
 
+import click
 from rich.console import Console, Group
 from rich.layout import Layout
 from rich.live import Live
@@ -16,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from faultline.cli.output import json_line
+from faultline.cli.output import record
 from faultline.replay.explain import printable
 from sandbox.demo.spectator import Channel, DemoMoment
 from sandbox.demo.verdict import DemoVerdict, StoryResult
@@ -53,24 +54,27 @@ class Screen(Protocol):
         """The results of the checks."""
 
 
-class JsonScreen:
-    """One JSON object a line on stdout, told apart by `record`.
+class RecordScreen:
+    """One JSON object a line on stdout, or a YAML document each, told apart by `record`.
 
     They are `note`, `console`, `moment`, `story`, `check` and last `summary`.
     """
 
+    def __init__(self, output: str) -> None:
+        self._output = output
+
     def note(self, text: str) -> None:
         """A `note`."""
-        json_line({"record": "note", "text": text})
+        record(self._output, {"record": "note", "text": text})
 
     def link(self, address: str) -> None:
         """A `console`."""
-        json_line({"record": "console", "url": address})
+        record(self._output, {"record": "console", "url": address})
 
     def show(self, moment: DemoMoment) -> None:
         """A `moment`."""
         line = {"record": "moment", "at": rfc3339(moment.at), "channel": moment.channel, "text": moment.text}
-        json_line(line | ({"incident": moment.incident} if moment.incident else {}))
+        record(self._output, line | ({"incident": moment.incident} if moment.incident else {}))
 
     def close(self) -> None:
         """Nothing to do."""
@@ -79,7 +83,8 @@ class JsonScreen:
         """Stories, checks and the summary."""
         for result in verdict.results:
             incident = result.incident
-            json_line(
+            record(
+                self._output,
                 {
                     "record": "story",
                     "story": result.report.scene.name,
@@ -93,18 +98,22 @@ class JsonScreen:
                     "presses": [
                         {"who": press.who, "answer": press.answer} for press in result.report.presses
                     ],
-                }
+                },
             )
         for check in verdict.checks:
-            json_line({"record": "check", "good": check.good, "story": check.story, "text": check.text})
-        json_line(
+            record(
+                self._output,
+                {"record": "check", "good": check.good, "story": check.story, "text": check.text},
+            )
+        record(
+            self._output,
             {
                 "record": "summary",
                 "good": verdict.good,
                 "seconds": round(verdict.seconds, 1),
                 "cordoned": verdict.cordoned,
                 "jobs": {job: list(nodes) for job, nodes in verdict.placements.items()},
-            }
+            },
         )
 
 
@@ -203,9 +212,11 @@ class LiveScreen:
 
 def screen_for(output: str) -> Screen:
     """The screen that fits where standard output goes."""
-    if output == "json":
-        return JsonScreen()
-    console = Console()
+    if output != "table":
+        return RecordScreen(output)
+    context = click.get_current_context(silent=True)
+    colors = context.color if context is not None else None
+    console = Console(force_terminal=colors or None, no_color=True if colors is False else None)
     return LiveScreen(console) if console.is_terminal else LineScreen(console)
 
 

@@ -6,7 +6,6 @@ An error says what would be accepted. A typo that passes here shows hours later:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator
 
 from streams.job_kinds.known import WATCHED_BY_DEFAULT
+from streams.model.similar import suggestion
 
 JOB_KINDS = WATCHED_BY_DEFAULT
 """Known job kinds, for suggestions only: any other kind can be watched too."""
@@ -25,16 +25,6 @@ _VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
 _PART_KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,}")
-
-
-def suggestion(word: str, known: Collection[str]) -> str:
-    """`; did you mean X?` for the most similar known name, empty when none is similar."""
-    names = list(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    if not close:
-        folded = {name.casefold(): name for name in names}
-        close = [folded[one] for one in get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)]
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _bootstrap(value: str) -> str:

@@ -31,11 +31,11 @@ from streams.config.setting_types import (
     NodePattern,
     PartLabel,
     TopicPrefix,
-    suggestion,
 )
 from streams.job_kinds.known import WATCHED_BY_DEFAULT
 from streams.model.conversation import is_group
 from streams.model.run import Mode
+from streams.model.similar import suggestion
 
 
 class KafkaSettings(Section):

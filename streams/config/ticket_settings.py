@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, SecretStr, field_validator
 
-from streams.config.setting_types import Name, ProjectKey, Url, suggestion
+from streams.config.setting_types import Name, ProjectKey, Url
 from streams.config.settings import Contradiction, Section
+from streams.model.similar import suggestion
 
 TICKET_FACTS = (
     "incident",

@@ -20,7 +20,6 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import AwareDatetime
 
-from streams.config.setting_types import suggestion
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.plain_errors import plain
@@ -28,6 +27,7 @@ from streams.kafka.topics import INSTALLATION
 from streams.model.clock import Clock, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
+from streams.model.similar import suggestion
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339, utc_now
 
 if TYPE_CHECKING:
@@ -44,13 +44,11 @@ def command(config: Path | None, capture: Path | None, output: str) -> None:
         facts, now = asyncio.run(read_facts(settings.kafka, settings.cluster)).values(), utc_now()
     known = list(facts)
     waits, pools = waiting_work(known), pool_capacity(known)
-    if output == "json":
-        for work in waits:
-            json_line({"record": "waits", **asdict(work), "since": rfc3339(work.since)})
-        for pool in pools:
-            json_line({"record": "pool", **asdict(pool)})
-    else:
-        _show(waits, pools, now)
+    records = [
+        *({"record": "waits", **asdict(work), "since": rfc3339(work.since)} for work in waits),
+        *({"record": "pool", **asdict(pool)} for pool in pools),
+    ]
+    show(output, records, lambda: _show(waits, pools, now))
 
 
 def at_the_end_of(capture: Path) -> tuple[Iterable[Fact], datetime]:

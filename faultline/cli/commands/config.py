@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.groups import Group
+from faultline.cli.output import output_option, show, table
 from faultline.runtime.processes import PROCESSES
 from streams.model.errors import ConfigError
 
 
-@click.group("config")
+@click.group("config", cls=Group)
 def command() -> None:
     """Settings: environment variables FAULTLINE_* over a YAML file over the defaults."""
 
@@ -46,10 +47,7 @@ def check(config: Path | None, process: str | None, output: str) -> None:
     for key, what in over(settings.responder.rollout, utc_now()):
         click.echo(f"faultline: warning: {key}: {what}", err=True)
     values = settings.model_dump(mode="json")
-    if output == "json":
-        json_line(values)
-        return
-    table(("setting", "value"), _flat(values), empty="no settings")
+    show(output, [values], lambda: table(("setting", "value"), _flat(values), empty="no settings"))
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from faultline.cli.output import json_line
-from streams.model.clock import parse_rfc3339, utc_now
+from faultline.cli.output import FORMATS, record, table
+from streams.model.clock import moment, parse_rfc3339, utc_now
 from streams.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from streams.model.signal import Signal
 
 
 @click.command("detect")
@@ -20,11 +23,12 @@ from streams.model.errors import BadInput
 )
 @click.option("--now", "at", default=None, help="Time of lines without a timestamp, RFC 3339 (default: now).")
 @click.option(
-    "--output", "-o", type=click.Choice(["json"]), default="json", help="Output format (JSON lines only)."
-)
+    "--output", "-o", type=click.Choice(FORMATS), default="json", show_default=True,
+    help="One JSON object a line, a YAML document each, or a table.",
+)  # fmt: skip
 @click.pass_obj
 def command(config: Path | None, files: tuple[Path, ...], at: str | None, output: str) -> None:
-    """Read log lines from FILES, or from standard input, and print a JSON line per signal.
+    """Read log lines from FILES, or from standard input, and print the signals.
 
     A line is raw text, or JSON `{"id", "text", "node"?, "time"?, "source"?}` whose `text` may hold several lines. `ref` in the
     output is the record's `id`, else its line number.
@@ -35,9 +39,24 @@ def command(config: Path | None, files: tuple[Path, ...], at: str | None, output
 
     now = parse_rfc3339(at) if at else utc_now()
     cluster = load(config).cluster
-    for source in files or (Path("-"),):
-        for ref, signal in cli_records(_lines(source), cluster=cluster, now=now):
-            json_line({"ref": ref, **encode_plain(signal)})
+    found = (
+        one
+        for source in files or (Path("-"),)
+        for one in cli_records(_lines(source), cluster=cluster, now=now)
+    )
+    if output == "table":
+        rows = (
+            (ref, moment(s.occurred_at), s.kind, s.severity.value, s.entity, s.count, _text(s))
+            for ref, s in found
+        )
+        table(("line", "at", "signal", "severity", "where", "count", "text"), rows, empty="no signals")
+        return
+    for ref, signal in found:
+        record(output, {"ref": ref, **encode_plain(signal)})
+
+
+def _text(found: Signal) -> str:
+    return found.evidence[0].text if found.evidence else ""
 
 
 def _lines(source: Path) -> Iterator[str]:

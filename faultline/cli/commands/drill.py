@@ -10,7 +10,7 @@ import click
 
 from faultline.cli.arguments import Finite
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339
 
 if TYPE_CHECKING:
@@ -47,11 +47,7 @@ def command(config: Path | None, wait_s: float, actor: str | None, output: str) 
     from faultline.runtime.settings import load
 
     played = asyncio.run(play(load(config), wait_s, actor))
-    if output == "json":
-        for line in lines(played):
-            json_line(line)
-    else:
-        show(played)
+    show(output, lines(played), lambda: show_hops(played))
     if not played.passed:
         raise SystemExit(EXIT_NO)
 
@@ -77,7 +73,7 @@ def lines(played: Played) -> list[dict[str, Any]]:
     return told
 
 
-def show(played: Played) -> None:
+def show_hops(played: Played) -> None:
     """The hops as a table, and the outcome in a sentence."""
     from faultline.cli.drill_watch import RESPONDER
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.output import json_line, output_option
+from faultline.cli.completion import incident_argument
+from faultline.cli.output import output_option, show
 
 if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("explain")
-@click.argument("incident_id")
+@incident_argument
 @click.option(
     "--capture",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -38,10 +39,8 @@ def command(config: Path | None, incident_id: str, capture: Path | None, output:
         if capture
         else asyncio.run(_live(settings, incident_id))
     )
-    if output == "json":
-        json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
-    else:
-        click.echo(explain(incident, runs, repairs))
+    record = {"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]}
+    show(output, [record], lambda: click.echo(explain(incident, runs, repairs)))
 
 
 async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.groups import Group
+from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.conversation import Verb
@@ -29,12 +30,9 @@ MOST_MINUTES = 366 * 24 * 60.0
 """The longest freeze with an end: one year. A longer one has no end and is thawed by command."""
 
 
-@click.group("guard", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("guard", cls=Group, default="status")
+def command() -> None:
     """Safety controls and limits in force. Without a subcommand: same as `status`."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(status)
 
 
 @command.command("status")
@@ -42,14 +40,22 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
     """Safety controls in force in this cluster, set by settings or command, and how much of each limit is used."""
-    from faultline.cli.commands.rollout import stages
     from faultline.runtime.settings import load
 
     settings = load(config)
     control, used, view = asyncio.run(_read(settings))
-    if output == "json":
-        json_line(_as_json(settings, control, used))
-        return
+    show(
+        output,
+        [_as_json(settings, control, used)],
+        lambda: _show_status(settings, control, used, view),
+    )
+
+
+def _show_status(
+    settings: Settings, control: Control, used: tuple[LimitUsage, ...], view: ClusterView
+) -> None:
+    from faultline.cli.commands.rollout import stages
+
     stage_rows = [
         ("rollout", f"pool {row['pool']}: {row['stage']}, {row['acts_on']}", row["note"] or row["by"])
         for row in stages(view, settings.responder, control, utc_now())

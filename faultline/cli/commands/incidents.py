@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.completion import incident_argument
+from faultline.cli.groups import Group
+from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment
 from streams.model.conversation import Verb
@@ -28,12 +30,9 @@ if TYPE_CHECKING:
     from streams.model.run import Run
 
 
-@click.group("incidents", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("incidents", cls=Group, default="list")
+def command() -> None:
     """List, show and act on incidents. Without a subcommand: list open incidents."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_incidents)
 
 
 @command.command("list")
@@ -42,15 +41,18 @@ def command(ctx: click.Context) -> None:
 @click.pass_obj
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     """One line per incident: open first, then contained (a node is still cordoned, pending repair)."""
-    from faultline.cli.incident_overview import counts, read_overview
+    from faultline.cli.incident_overview import read_overview
     from faultline.runtime.settings import load
     from streams.model.codec import encode_plain
 
     shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
-    if output == "json":
-        for one in shown:
-            json_line({**encode_plain(one.incident), **_derived(one)})
-        return
+    records = ({**encode_plain(one.incident), **_derived(one)} for one in shown)
+    show(output, records, lambda: _show_list(shown, everything=everything))
+
+
+def _show_list(shown: Sequence[Overview], *, everything: bool) -> None:
+    from faultline.cli.incident_overview import counts
+
     rows = (
         (
             one.incident.id, one.standing, one.incident.severity.value, one.incident.family, one.incident.root,
@@ -80,10 +82,10 @@ def _derived(one: Overview) -> dict[str, Any]:
 
 
 @command.command("show")
-@click.argument("incident_id")
+@incident_argument
 @output_option
 @click.pass_obj
-def show(config: Path | None, incident_id: str, output: str) -> None:
+def show_incident(config: Path | None, incident_id: str, output: str) -> None:
     """Details of one incident: root cause, actions, timeline, pending repairs."""
     from faultline.runtime.settings import load
 
@@ -95,7 +97,6 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     from faultline.cli.incident_overview import read_nodes
     from faultline.cli.read_topics import read_incident, read_runs, read_timeline
     from faultline.live_view.overview import Overview
-    from faultline.replay.explain import explain
     from runbooks.engine.containment import pending_repairs
     from streams.model.codec import encode_plain
 
@@ -106,11 +107,15 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
         read_nodes(settings.kafka, incident.cluster),
     )
     one = Overview(incident, tuple(runs), pending_repairs(incident.id, runs, nodes))
-    if output == "json":
-        values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
-        json_line({"incident": encode_plain(incident), **_derived(one), **values})
-        return
-    click.echo(explain(incident, runs, one.repairs))
+    values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
+    record = {"incident": encode_plain(incident), **_derived(one), **values}
+    show(output, [record], lambda: _show_one(one, runs, timeline))
+
+
+def _show_one(one: Overview, runs: list[Run], timeline: Sequence[TimelineEntry]) -> None:
+    from faultline.replay.explain import explain
+
+    click.echo(explain(one.incident, runs, one.repairs))
     click.echo()
     for line in (*_pending_approvals(runs), *_pending_repairs(one.repairs)):
         click.echo(line)
@@ -186,7 +191,7 @@ def _decide(verb: Verb, help_text: str) -> None:
         )(decorated)  # fmt: skip
     if verb is Verb.NOTE:
         decorated = click.argument("text")(decorated)
-    decorated = click.argument("incident_id")(decorated)
+    decorated = incident_argument(decorated)
     command.command(verb.value.replace("_", "-"), help=help_text)(decorated)
 
 

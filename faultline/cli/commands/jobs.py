@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339
 from streams.model.message import some
 
@@ -64,12 +64,15 @@ def command(
     for fact in known:
         view.put(fact)
     jobs = [job for job in listed_jobs(view, progress, ended=ended) if namespace in (None, job.namespace)]
-    if output == "json":
-        for job in jobs:
-            told = rfc3339(job.last_progress) if job.last_progress else None
-            json_line({"record": "job", **asdict(job), "last_progress": told})
-    else:
-        _show(jobs)
+    records = (
+        {
+            "record": "job",
+            **asdict(job),
+            "last_progress": rfc3339(job.last_progress) if job.last_progress else None,
+        }
+        for job in jobs
+    )
+    show(output, records, lambda: _show(jobs))
 
 
 async def _read(settings: KafkaSettings, cluster: str) -> tuple[Iterable[Fact], Mapping[str, datetime]]:

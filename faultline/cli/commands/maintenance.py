@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.groups import Group
+from faultline.cli.names import unknown_name
+from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.conversation import Verb
@@ -29,12 +31,9 @@ _MOST_NAMED = 10
 _NO_NODES = "give nodes, a host list, a pattern or --pool"
 
 
-@click.group("maintenance", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("maintenance", cls=Group, default="list")
+def command() -> None:
     """Planned work on nodes. Without a subcommand: same as `list`."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(show)
 
 
 _nodes_argument = click.argument("nodes", nargs=-1)
@@ -106,16 +105,17 @@ def stop(
 @command.command("list")
 @output_option
 @click.pass_obj
-def show(config: Path | None, output: str) -> None:
+def list_work(config: Path | None, output: str) -> None:
     """Nodes under planned work: since when, until when, by whom, why, and what it waits for. Overdue ones come first."""
     from faultline.runtime.settings import load
 
     settings = load(config)
     _, incidents, runs = asyncio.run(_read(settings.kafka, settings.cluster))
     found = rows(incidents, runs, utc_now())
-    if output == "json":
-        json_line({"cluster": settings.cluster, "nodes": found})
-        return
+    show(output, [{"cluster": settings.cluster, "nodes": found}], lambda: _show(found))
+
+
+def _show(found: list[dict[str, Any]]) -> None:
     shown = [
         (
             r["node"], "OVERDUE" if r["overdue"] else r["state"], moment(parse_rfc3339(r["until"])), r["by"],
@@ -155,8 +155,8 @@ def chosen(
     Raises:
         BadInput: for a name, a pattern or a pool that fits no node: a typo would leave out the node that is worked on.
     """
-    from streams.config.setting_types import suggestion
     from streams.model.hostlists import hosts
+    from streams.model.similar import suggestion
 
     known = {*facts, *also}
     found: dict[str, None] = {}
@@ -171,8 +171,7 @@ def chosen(
     if pool is not None:
         members = sorted(fact.name for fact in facts.values() if fact.pool == pool)
         if not members:
-            pools = {fact.pool for fact in facts.values() if fact.pool}
-            raise BadInput(f"--pool {pool}: no node is in it; known: {', '.join(sorted(pools)) or 'none'}")
+            raise unknown_name("pool", pool, {fact.pool for fact in facts.values() if fact.pool})
         found |= dict.fromkeys(members)
     if unknown:
         listed = ", ".join(unknown[:_MOST_NAMED]) + (" …" if len(unknown) > _MOST_NAMED else "")

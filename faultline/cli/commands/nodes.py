@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from faultline.cli.groups import Group
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import to_the_second
 
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
     from streams.model.run import Run
 
 
-@click.group("nodes", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("nodes", cls=Group, default="list")
+def command() -> None:
     """Cordoned nodes: by whom and for which incident. Without a subcommand: list them."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_nodes)
 
 
 @command.command("list")
@@ -45,10 +43,10 @@ def list_nodes(config: Path | None, everything: bool, output: str) -> None:
         for node in node_statuses(facts.values(), runs)
         if everything or node["closed"] or node["held_for"]
     ]
-    if output == "json":
-        for node in shown:
-            json_line(node)
-        return
+    show(output, shown, lambda: _show(shown, everything=everything))
+
+
+def _show(shown: list[dict[str, Any]], *, everything: bool) -> None:
     table(
         ("node", "schedulable", "ready", "cordoned by", "held for", "since", "ticket", "run"),
         (

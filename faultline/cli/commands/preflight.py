@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option
+from faultline.cli.output import output_option, record
 from streams.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ async def _nodes_of(settings: Settings, job: str) -> set[str]:
 
 
 def _show(verdict: Verdict, output: str) -> None:
-    if output == "json":
-        json_line(
+    if output != "table":
+        record(
+            output,
             {
                 "record": "preflight",
                 "node": verdict.node,
@@ -106,7 +107,7 @@ def _show(verdict: Verdict, output: str) -> None:
                 "diagnostics": verdict.diagnostics,
                 "reason": verdict.reason,
                 "released": verdict.released,
-            }
+            },
         )
         return
     end = "passed" + (", and open for pods" if verdict.released else "") if verdict.passed else "did not pass"

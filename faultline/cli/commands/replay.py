@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.output import MAX_CELL, json_line, output_option, table
+from faultline.cli.output import MAX_CELL, output_option, show, table
 from streams.model.clock import moment
 from streams.model.message import plain
 
 if TYPE_CHECKING:
     from faultline.replay.replay import Replayed
-    from faultline.replay.threads import RecordedThreads
+    from faultline.replay.threads import Posted
 
 
 @click.command("replay")
@@ -30,6 +31,7 @@ def command(config: Path | None, capture: Path, output: str, *, threads: bool) -
 
     The same capture gives the same decision hash, however its partitions interleave.
     """
+    from faultline.cli.thread_text import posted_line
     from faultline.replay.replay import replay
     from faultline.replay.threads import RecordedThreads
     from faultline.runtime.settings import load
@@ -41,23 +43,20 @@ def command(config: Path | None, capture: Path, output: str, *, threads: bool) -
         capture, responder=settings.responder, config=Config.of(settings.correlator), threads=recorded
     )
     if recorded is not None:
-        _show_threads(recorded, output)
+        threads_of = recorded.by_incident().values()
+        show(
+            output,
+            (posted_line(one) for thread in threads_of for one in thread),
+            lambda: _show_threads(threads_of),
+        )
         return
-    if output == "json":
-        for line in decided.lines():
-            json_line(line)
-    else:
-        _show(decided)
+    show(output, decided.lines(), lambda: _show(decided))
 
 
-def _show_threads(recorded: RecordedThreads, output: str) -> None:
-    from faultline.cli.thread_text import WIDTH, posted_line, thread_lines
+def _show_threads(threads: Collection[Sequence[Posted]]) -> None:
+    from faultline.cli.thread_text import WIDTH, thread_lines
 
-    for number, posted in enumerate(recorded.by_incident().values()):
-        if output == "json":
-            for one in posted:
-                json_line(posted_line(one))
-            continue
+    for number, posted in enumerate(threads):
         if number:
             click.echo("-" * WIDTH)
         for line in thread_lines(posted):

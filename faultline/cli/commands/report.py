@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.completion import incident_argument
 from faultline.cli.write_out import FORMATS, format_of, write_out
 from streams.model.clock import parse_rfc3339
 
@@ -27,7 +28,7 @@ Examples:
 \b
 Exit codes: 0 written, 2 no such incident or bad input, 3 Kafka is unreachable.""",
 )
-@click.argument("incident_id")
+@incident_argument
 @click.option(
     "--format",
     "chosen",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.groups import Group
+from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, rfc3339, utc_now
 from streams.model.conversation import Verb
@@ -21,18 +22,15 @@ if TYPE_CHECKING:
     from streams.model.control import Control
 
 
-@click.group("rollout", invoke_without_command=True)
-@click.pass_context
-def command(ctx: click.Context) -> None:
+@click.group("rollout", cls=Group, default="list")
+def command() -> None:
     """Stages of pools: observe, canary, act. Without a subcommand: same as `list`."""
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(show)
 
 
 @command.command("list")
 @output_option
 @click.pass_obj
-def show(config: Path | None, output: str) -> None:
+def list_stages(config: Path | None, output: str) -> None:
     """The stage of each pool now, until when it holds, and on which nodes runbooks act.
 
     A pool of responder.rollout that no node of the inventory is in is marked: a typo would leave the real one without a row.
@@ -42,9 +40,11 @@ def show(config: Path | None, output: str) -> None:
     settings = load(config)
     view, control = asyncio.run(_read(settings.kafka, settings.cluster))
     rows = stages(view, settings.responder, control, utc_now())
-    if output == "json":
-        json_line({"cluster": settings.cluster, "mode": settings.responder.mode.value, "pools": rows})
-        return
+    record = {"cluster": settings.cluster, "mode": settings.responder.mode.value, "pools": rows}
+    show(output, [record], lambda: _show(rows))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
     shown = [
         (r["pool"], r["stage"], r["acts_on"], moment_of(r["until"]), r["then"], r["note"] or r["by"])
         for r in rows

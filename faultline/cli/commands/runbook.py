@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
 
+from faultline.cli.groups import Group
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _DIRS = click.option(
 )  # fmt: skip
 
 
-@click.group("runbook")
+@click.group("runbook", cls=Group)
 def command() -> None:
     """Lint runbooks, show their plans, run their test cases, and diff two versions."""
 
@@ -65,16 +66,8 @@ def lint_command(
     findings = [finding for finding in everywhere if not paths or _is_in(finding, paths)]
     faults = sum(finding.level == "fault" for finding in findings)
     summary = {"runbooks": len(found.loaded), "faults": faults, "warnings": len(findings) - faults}
-    if output == "json":
-        for finding in findings:
-            json_line({"record": finding.level, "place": finding.place, "message": finding.message})
-        json_line({"record": "summary", **summary})
-    else:
-        for finding in findings:
-            click.echo(f"{finding.place}: {finding.level}: {finding.message}")
-        click.echo(
-            f"{summary['runbooks']} runbooks, {faults} faults, {summary['warnings']} warnings", err=True
-        )
+    records = [{"record": f.level, "place": f.place, "message": f.message} for f in findings]
+    show(output, [*records, {"record": "summary", **summary}], lambda: _show_findings(findings, summary))
     ctx.exit(EXIT_NO if faults or (strict and findings) else 0)
 
 
@@ -120,12 +113,11 @@ def plan_command(
     else:
         known = ", ".join(sorted(families().families))
         raise BadInput(f"{source}: not a capture, a file or an incident type; types are {known}")
-    for one in planned:
-        if output == "json":
-            for line in _plan_lines(one, books.loaded):
-                json_line(line)
-        else:
-            _show_plan(one, books.loaded)
+    show(
+        output,
+        (line for one in planned for line in _plan_lines(one, books.loaded)),
+        lambda: _show_plans(planned, books.loaded),
+    )
     ctx.exit(0 if planned and all(one.plan for one in planned) else EXIT_NO)
 
 
@@ -146,20 +138,15 @@ def test_command(
     books = valid_library([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
     results = [(str(path), result) for path in case_files(paths) for result in _results(path, books.runbooks)]
     failed = sum(not result.passed for _, result in results)
-    if output == "json":
-        for file, result in results:
-            json_line(
-                {"record": "case", "file": file, "name": result.name, "passed": result.passed,
-                 "differences": list(result.differences)}
-            )  # fmt: skip
-        json_line({"record": "summary", "cases": len(results), "failed": failed})
-    else:
-        for file, result in results:
-            if not result.passed:
-                click.echo(f"{file}: {result.name}")
-                for line in result.differences:
-                    click.echo(f"    {line}")
-        click.echo(f"{len(results)} cases, {failed} failed")
+    records: list[dict[str, Any]] = [
+        {
+            "record": "case", "file": file, "name": one.name, "passed": one.passed,
+            "differences": list(one.differences),
+        }
+        for file, one in results
+    ]  # fmt: skip
+    summary = {"record": "summary", "cases": len(results), "failed": failed}
+    show(output, [*records, summary], lambda: _show_results(results, failed))
     if not results:
         raise BadInput(f"no *{CASES} found")
     ctx.exit(EXIT_NO if failed else 0)
@@ -183,14 +170,31 @@ def diff_command(ctx: click.Context, old: str, new: str, output: str) -> None:
         {*before, *after} if SHIPPED not in (old, new) else set(after if old == SHIPPED else before)
     )
     changes = [(name, change) for name in names for change in compare(before.get(name), after.get(name))]
-    if output == "json":
-        for name, change in changes:
-            json_line({"record": change.weight, "runbook": name, "where": change.where, "text": change.text})
-        json_line({"record": "summary", "runbooks": len(names), **_weights(changes)})
-    else:
-        rows = ((change.weight, name, change.where, change.text) for name, change in changes)
-        table(("", "runbook", "where", "change"), rows, empty="no difference")
+    records: list[dict[str, Any]] = [
+        {"record": change.weight, "runbook": name, "where": change.where, "text": change.text}
+        for name, change in changes
+    ]
+    summary = {"record": "summary", "runbooks": len(names), **_weights(changes)}
+    rows = ((change.weight, name, change.where, change.text) for name, change in changes)
+    headings = ("", "runbook", "where", "change")
+    show(output, [*records, summary], lambda: table(headings, rows, empty="no difference"))
     ctx.exit(EXIT_NO if changes else 0)
+
+
+def _show_findings(findings: Iterable[LintFinding], summary: Mapping[str, int]) -> None:
+    for finding in findings:
+        click.echo(f"{finding.place}: {finding.level}: {finding.message}")
+    runbooks, faults, warnings = summary.values()
+    click.echo(f"{runbooks} runbooks, {faults} faults, {warnings} warnings", err=True)
+
+
+def _show_results(results: Sequence[tuple[str, CaseResult]], failed: int) -> None:
+    for file, result in results:
+        if not result.passed:
+            click.echo(f"{file}: {result.name}")
+            for line in result.differences:
+                click.echo(f"    {line}")
+    click.echo(f"{len(results)} cases, {failed} failed")
 
 
 def _is_in(finding: LintFinding, paths: Iterable[Path]) -> bool:
@@ -258,6 +262,11 @@ def _plan_lines(one: Planned, books: dict[str, Loaded]) -> Iterator[dict[str, An
         yield {"record": "step", **step}
     for origin in books[taken.id].foreign():
         yield {"record": "origin", "key": origin.key, "value": origin.value, "place": origin.place}
+
+
+def _show_plans(planned: Iterable[Planned], books: dict[str, Loaded]) -> None:
+    for one in planned:
+        _show_plan(one, books)
 
 
 def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.groups import Group
+from faultline.cli.output import output_option, show, table
 from faultline.cli.since import since_of
 from runbooks.engine.shadow_report import WINDOW
 from streams.model.clock import moment, rfc3339, utc_now
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from streams.model.run import Target
 
 
-@click.group("shadow")
+@click.group("shadow", cls=Group)
 def command() -> None:
     """Shadow-mode runs: they decide everything and change nothing."""
 
@@ -55,11 +56,7 @@ def report(config: Path | None, since: str, minutes: float, capture: Path | None
     else:
         now = utc_now()
         made = asyncio.run(_live(settings, since_of(since, now), now, window))
-    if output == "json":
-        for line in lines(made):
-            json_line(line)
-    else:
-        _show(made)
+    show(output, lines(made), lambda: _show(made))
 
 
 async def _live(settings: Settings, since: datetime, now: datetime, window: timedelta) -> ShadowReport:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import Group
 from faultline.cli.main import EXIT_NO
-from faultline.cli.output import json_line, output_option, table
+from faultline.cli.output import output_option, show, table
 
 if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
     from streams.kafka.provisioning import TopicChange
 
 
-@click.group("topics")
+@click.group("topics", cls=Group)
 def command() -> None:
     """Create, alter or compare the Kafka topics. Nothing is ever deleted."""
 
@@ -71,9 +72,11 @@ def diff(ctx: click.Context, output: str) -> None:
 
 
 def _show(changes: list[TopicChange], output: str) -> None:
-    if output == "json":
-        for change in changes:
-            json_line({"topic": change.topic, "change": change.kind, "detail": change.detail})
-        return
+    records = ({"topic": c.topic, "change": c.kind, "detail": c.detail} for c in changes)
     rows = ((c.topic, c.kind, c.detail) for c in changes)
-    table(("topic", "change", "detail"), rows, empty="all topics match the expected configuration")
+    headings = ("topic", "change", "detail")
+    show(
+        output,
+        records,
+        lambda: table(headings, rows, empty="all topics match the expected configuration"),
+    )

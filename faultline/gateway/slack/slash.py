@@ -15,10 +15,10 @@ from faultline.gateway.slack import texts
 from faultline.gateway.slack.actions import Action, Decide, Person, Show, clean_name, text_in
 from faultline.gateway.slack.buttons import LASTS, Subject, command_of, response_url_in
 from faultline.live_view.view import LiveView
-from streams.config.setting_types import suggestion
 from streams.model.conversation import Verb
 from streams.model.errors import BadInput
 from streams.model.message import Code, Message, plain, some
+from streams.model.similar import suggestion
 
 _DURATION = re.compile(r"(?P<number>\d{1,5})(?P<unit>[mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from faultline.cli.commands.drill import lines, show
+from faultline.cli.commands.drill import lines, show_hops
 from faultline.cli.drill import Played
 from faultline.cli.drill_watch import (
     CLOSED,
@@ -124,13 +124,13 @@ def test_a_thread_is_waited_for_only_where_there_is_a_chat() -> None:
 def test_a_drill_is_told_hop_by_hop_and_by_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     made = watch()
     made.take_incident(about(), FAULT + timedelta(seconds=2))
-    show(Played(made, SIGNAL, ("inc-1",)))
+    show_hops(Played(made, SIGNAL, ("inc-1",)))
     told = capsys.readouterr().out
     assert "raw record  2026-03-03 03:04:12Z  0.0 s  raw.node-logs:0:1" in told
     assert "incident    2026-03-03 03:04:14Z  2.0 s" in told
     assert "closed what earlier drills had left open: inc-1" in told
     assert "failed at signal: no detector turned the record into a signal" in told
-    show(Played(made, ""))
+    show_hops(Played(made, ""))
     assert f"passed: {HOST} went through every hop, and its incident is closed" in capsys.readouterr().out
 
 

@@ -56,7 +56,7 @@ def test_nodes_are_names_host_lists_patterns_or_a_pool(
         (["gpu-[015-018]"], None, "no such node in the inventory: gpu-017, gpu-018"),
         (["gpu-0001"], None, "did you mean"),
         (["cpu-*"], None, "no such node"),
-        ([], "h200", "no node is in it; known: h100"),
+        ([], "h200", "no pool h200; known: h100"),
         ([], None, "give nodes"),
         (["gpu-[003-001]"], None, "runs backwards"),
     ],

@@ -7,7 +7,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from sandbox.demo.screens import JsonScreen, LineScreen, LiveScreen
+from sandbox.demo.screens import LineScreen, LiveScreen, RecordScreen
 from sandbox.demo.spectator import DemoMoment
 from sandbox.demo.verdict import Check, DemoVerdict
 
@@ -53,7 +53,7 @@ def test_the_way_to_the_console_stays_beside_the_panels() -> None:
 
 
 def test_programs_get_an_object_a_line_and_last_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = JsonScreen()
+    screen = RecordScreen("json")
     screen.link("http://127.0.0.1:12345/")
     screen.show(HOSTILE)
     screen.conclude(

@@ -1,0 +1,40 @@
+"""Names and ids that people type: an id may be cut to a unique prefix, and a typo is answered with the name it may mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from streams.model.errors import BadInput
+from streams.model.similar import suggestion
+
+T = TypeVar("T")
+_MOST_NAMED = 20
+
+
+def picked(known: Mapping[str, T], given: str, *, what: str, prefix: str = "", see: str = "") -> T:
+    """The one whose id is `given`, or begins with it; `prefix` (`inc-`) may be left out. `see` says where the ids are listed.
+
+    Raises:
+        BadInput: when there is none, or more than one: with the matches.
+    """
+    wanted = given if given.startswith(prefix) else f"{prefix}{given}"
+    if wanted in known:
+        return known[wanted]
+    found = sorted(name for name in known if name.startswith(wanted))
+    if len(found) == 1:
+        return known[found[0]]
+    if found:
+        raise BadInput(f"{given} matches {len(found)} {what}s: {listed(found)}")
+    raise BadInput(f"no {what} {given}{suggestion(wanted, known)}{f'; {see}' if see else ''}")
+
+
+def unknown_name(what: str, given: str, known: Collection[str], *, place: str = "") -> BadInput:
+    """The error for a name that is not known: with those that are, and the one it may mean."""
+    others = f"; known: {listed(known)}" if known else "; there is none"
+    return BadInput(f"no {what} {given}{f' {place}' if place else ''}{others}{suggestion(given, known)}")
+
+
+def listed(names: Collection[str]) -> str:
+    """Names in order, the first twenty of them."""
+    return ", ".join(sorted(names)[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
