@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from runbooks.engine.commit_batch import CommitBatch
 from runbooks.engine.partition_state import PartitionState
 from runbooks.language.schema import TICKETS, Runbook
 from streams.config.settings import ResponderSettings
-from streams.model.conversation import TimelineEntry
+from streams.model.control import Control
+from streams.model.conversation import Command, TimelineEntry
 from streams.model.facts import Fact
 from streams.model.incident import Incident
 from streams.model.run import Mode, Run, RunOutcome
@@ -48,9 +49,9 @@ class ActionLine:
 
 
 class ShadowResponder:
-    """Give it inventory, incidents and the time in the order of the capture, then ask for `actions`.
+    """Give it inventory, incidents, commands and the time in the order of the capture, then ask for `actions`.
 
-    `observe` gets what a responder would have committed at each step.
+    `actions` are what an installation has connectors for. `observe` gets what a responder would have committed at each step.
     """
 
     def __init__(
@@ -58,10 +59,11 @@ class ShadowResponder:
         runbooks: Sequence[Runbook],
         settings: ResponderSettings | None = None,
         *,
+        actions: frozenset[str] = frozenset(ACTIONS),
         observe: Callable[[CommitBatch], None] | None = None,
     ) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
-        self._state = PartitionState(runbooks, policy, frozenset(ACTIONS))
+        self._state = PartitionState(runbooks, policy, actions)
         self.timeline: list[TimelineEntry] = []
         """All timeline entries, in their order."""
         self._observe = observe
@@ -74,6 +76,16 @@ class ShadowResponder:
         """A revision of an incident; returns the `run.*` signals for the correlator."""
         self._state.take_incident(incident)
         return self.tick(now)
+
+    def take_command(self, command: Command, now: datetime) -> tuple[Signal, ...]:
+        """A person's command; returns the signals for the correlator that follow from it."""
+        self._state.take_command(command)
+        return self.tick(now)
+
+    def take_control(self, control: Control) -> None:
+        """The controls of a cluster as another responder wrote them: they count, whatever this one made of its own."""
+        known = self._state.control(control.cluster)
+        self._state.take_control(replace(control, revision=max(control.revision, known.revision + 1)))
 
     def tick(self, now: datetime) -> tuple[Signal, ...]:
         """Advance the clock; returns the new `run.*` signals."""
