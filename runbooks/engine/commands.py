@@ -9,11 +9,13 @@ from runbooks.engine.cluster_controls import commanded
 from runbooks.engine.maintenance import has_acted, started, stopped, works
 from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
 from runbooks.engine.partition_documents import PartitionDocuments
+from runbooks.engine.person_runs import PersonRuns
+from runbooks.engine.planning import Planner
 from runbooks.engine.run.human_decisions import because, decided, remark, runs_for
 from runbooks.engine.run.transition import RunReport, TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
-from streams.model.conversation import CLUSTER_VERBS, Command, Verb
+from streams.model.conversation import BY_HAND, CLUSTER_VERBS, Command, Verb
 from streams.model.drill import is_drill_host
 
 MAX_REMARKS = 1000
@@ -23,8 +25,9 @@ MAX_REMARKS = 1000
 class CommandHandler:
     """Applies commands to the documents of a partition. Each is answered on the timeline under its id."""
 
-    def __init__(self, documents: PartitionDocuments, policy: ResponderSettings) -> None:
+    def __init__(self, documents: PartitionDocuments, planner: Planner, policy: ResponderSettings) -> None:
         self._documents = documents
+        self._person_runs = PersonRuns(documents, planner, policy)
         self._policy = policy
         self._resolved: dict[str, Command] = {}
         """Who resolved an incident: the correlator takes a moment until it publishes that it is over."""
@@ -45,6 +48,10 @@ class CommandHandler:
             return
         if command.verb is Verb.DRILL:
             self._drill(command, now)
+            return
+        if command.verb in BY_HAND:
+            if why := self._person_runs.handle(command, now):
+                self.refuse(command, why)
             return
         if command.verb in (Verb.MAINTENANCE, Verb.MAINTENANCE_STOP):
             self._maintenance(command, now)

@@ -33,7 +33,7 @@ from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.kafka.lazy_documents import LazyDocuments
 from streams.model.control import Control
-from streams.model.conversation import Command, Verb
+from streams.model.conversation import BY_HAND, CLUSTER_VERBS, Command, Verb
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident
 from streams.model.run import Run
@@ -97,12 +97,12 @@ class PartitionState:
         self._schedule = RunSchedule(
             documents, policy, actions, frozenset(runbook.id for runbook in runbooks)
         )
-        self._handler = CommandHandler(documents, policy)
+        self._handler = CommandHandler(documents, self._planner, policy)
         self._external = ExternalChanges()
         self._fresh = PriorityQueue()
         """Incidents with a revision that the planner has not seen."""
         self._arrivals = 0
-        self._commands: list[Command] = []
+        self._commands: deque[Command] = deque()
         self._recovered: deque[tuple[str, tuple[TimelineNote, ...]]] = deque()
         """Runs taken over with a call in flight, and what the timeline has to say about it."""
         self._unread: deque[str] = deque()
@@ -258,8 +258,7 @@ class PartitionState:
         # Incidents before commands: a `stop` sent while no responder was running is meant for the run that starts now.
         for incident_id in self._fresh.take(self._budget.incidents):
             self._planner.revise(self.incidents[incident_id], now)
-        commands, self._commands = self._commands, []
-        for command in commands:
+        for command in self._next_commands():
             self._catch_up_with(command.incident, now)
             self._handler.handle(command, now)
         # After runs were planned: a change is put on the timeline of every incident with a run on its target.
@@ -297,8 +296,32 @@ class PartitionState:
         outbox, self._documents.outbox = self._documents.outbox, Outbox()
         return outbox.batch(self.runs, self.control)
 
+    @property
+    def next_command(self) -> str | None:
+        """The id of the first command that was taken and is not handled yet; None when all are."""
+        return self._commands[0].id if self._commands else None
+
+    @property
+    def last_command(self) -> str | None:
+        """The id of the latest command that was taken and is not handled yet."""
+        return self._commands[-1].id if self._commands else None
+
+    def _next_commands(self) -> Iterator[Command]:
+        """The commands of this iteration, in their order: of those that plan a run no more than of incidents, and what is for the
+        whole cluster first. A kill switch must not wait behind two thousand runbooks."""
+        waiting, planned = self._commands, 0
+        self._commands = deque(command for command in waiting if command.verb not in CLUSTER_VERBS)
+        yield from (command for command in waiting if command.verb in CLUSTER_VERBS)
+        while self._commands and planned < self._budget.incidents:
+            command = self._commands.popleft()
+            planned += command.verb in BY_HAND
+            yield command
+
     def _has_work_left(self, now: datetime) -> bool:
-        return bool(self._fresh or self._recovered or self._documents.ended) or self._schedule.is_behind(now)
+        documents = self._documents
+        return bool(
+            self._fresh or self._recovered or documents.ended or self._commands
+        ) or self._schedule.is_behind(now)
 
     def _read_ended(self) -> None:
         """Read some of the finished runs that may hold a node, once nothing else waits: an operator has to learn of one that is

@@ -81,6 +81,8 @@ class PartitionWorker:
         self.news = asyncio.Event()
         """Set to start an iteration at once."""
         self.offsets: dict[TopicPartition, int] = {}
+        self.command_places: dict[str, tuple[TopicPartition, int]] = {}
+        """Where the commands since the last commit were read, by id."""
         self.dead_letters: list[Outgoing] = []
         self.unreadable_controls: dict[str, tuple[ConsumerRecord[bytes, bytes], str]] = {}
         """By cluster: the latest record of `controls` where it cannot be decoded, and why."""
@@ -135,7 +137,7 @@ class PartitionWorker:
     async def _commit(self, lease: Lease | None) -> None:
         """Commit everything that has changed, then start the calls it covers. Without a lease no call is started."""
         changes = self.state.collect()
-        offsets, self.offsets = self.offsets, {}
+        offsets = self._handled_offsets()
         inventory = self.inventory if lease is not None else None
         finished, self._finished = self._finished, []
         dead_letters, self.dead_letters = self.dead_letters, []
@@ -165,6 +167,21 @@ class PartitionWorker:
         if lease is not None:
             for call in changes.calls:
                 self._start(call, lease)
+
+    def took_command(self, place: TopicPartition, offset: int) -> None:
+        """A record of `commands` was read: its offset is committed once what it says is handled."""
+        self.offsets[place] = offset + 1
+        if (command := self.state.last_command) is not None:
+            self.command_places.setdefault(command, (place, offset))
+
+    def _handled_offsets(self) -> dict[TopicPartition, int]:
+        """The offsets of the commands up to the first that is not handled yet: a successor reads that one again."""
+        waiting = self.state.next_command
+        if waiting is not None and waiting in self.command_places:
+            return dict([self.command_places[waiting]])
+        offsets, self.offsets = self.offsets, {}
+        self.command_places.clear()
+        return offsets
 
     async def _call_back(self) -> None:
         """A switch changed: make sure that no call it stops leaves the process once the switch is committed.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from runbooks.engine.approvals import known_groups
 from runbooks.engine.escalation import (
     due_step,
     entity_names,
@@ -16,16 +18,31 @@ from runbooks.engine.escalation import (
 from runbooks.engine.guardrails.rollout import Held, held_by_rollout
 from runbooks.engine.job_history import history_of
 from runbooks.engine.partition_documents import PartitionDocuments
+from runbooks.engine.run.by_hand import (
+    as_started,
+    holder,
+    lacking,
+    note_of_start,
+    parameters_in,
+    shown_digest,
+    targets_of,
+    with_parameters,
+)
 from runbooks.engine.run.human_decisions import is_untouched, may_be_replanned, replanned, revised
 from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.transition import RunReport, TimelineNote
+from runbooks.language.conditions import Plain
 from runbooks.language.job_history import JobHistory
 from runbooks.language.schema import Runbook
 from runbooks.language.select import select
 from streams.config.settings import ResponderSettings
 from streams.model.codec import encode
+from streams.model.conversation import Command, Verb
+from streams.model.errors import BadInput
 from streams.model.incident import Incident, IncidentState
+from streams.model.kinds import IncidentFamily
+from streams.model.planned_work import PlannedWork, work_of
 from streams.model.run import Mode, Plan, Run, RunOutcome, run_id, stricter
 
 MAX_PLANNED_BYTES = 320 * 1024
@@ -95,6 +112,7 @@ class Planner:
         bound = None
         # Another revision of the runbook would bind other steps: what was approved and started stays as it was planned.
         if runbook and runbook.revision == run.plan.runbook_revision and not incident.state.is_over:
+            runbook = _as_planned(runbook, run)
             bound = self._bound(incident, runbook, run.plan.mode, now)
         keep = self._root_of_survivor(incident)
         result = revised(run, incident, bound, now, keep)
@@ -121,8 +139,12 @@ class Planner:
             self._leave(incident, f"its finished run {unreadable[0].id} cannot be read", now)
             return
         step = after.plan.escalation if after is not None else None
+        work = work_of(incident.facts) if incident.family == IncidentFamily.PLANNED_WORK else None
+        if step is None and work is not None and work.runbook:
+            self._begin_by_hand(incident, work, now)
+            return
         if step is None:
-            choice = select(incident, self._runbooks, self._history(incident))
+            choice = select(incident, self._runbooks, self.history(incident))
             chosen, why = choice.runbook, choice.why
         else:
             chosen = offered(self._by_id.get(step.to), self._by_id, self._actions)
@@ -130,7 +152,7 @@ class Planner:
         if chosen is None:
             self._leave(incident, why, now)
             return
-        held = self._held_back(incident, now)
+        held = self.held_back(incident, now)
         ceiling = self._policy.mode if held is None else Mode.SHADOW
         chosen, why = self._escalated(incident, chosen, ceiling, now)
         if after is not None:
@@ -143,19 +165,83 @@ class Planner:
             if after is not None:
                 self._leave(incident, f"{chosen.id} cannot be planned for it", now)
             return
-        round_ = self._next_round(incident.id, bound, instead.id if instead is not None else "")
+        round_ = self.next_round(incident.id, bound, instead.id if instead is not None else "")
         came_from = after.id if after is not None else ""
         if instead is not None:
             result = replanned(instead, incident, bound, now, round_=round_, why=why)
         else:
             result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
-        if (size := len(encode(result.run))) > MAX_PLANNED_BYTES:
-            why = f"the plan of {chosen.id} has {size} bytes, limit {MAX_PLANNED_BYTES}"
+        if why := oversized(result.run):
             self._leave(incident, why, now)
             return
         self._documents.apply(result, now)
 
-    def _next_round(self, incident: str, bound: Plan, instead: str) -> int:
+    def _begin_by_hand(self, incident: Incident, work: PlannedWork, now: datetime) -> None:
+        """Start the runbook that a person asked for on a node, once its incident is open; anything but the plan that they were
+        shown is left to them."""
+        if work.over or any(work.request in run.commands for run in self._documents.runs.of(incident.id)):
+            return
+        try:
+            runbook, bound = self.bind(incident, work.runbook, parameters_in(work.parameters), now)
+        except (BadInput, ValueError) as error:
+            self._leave(incident, str(error), now)
+            return
+        if shown_digest(bound, incident.id) != work.shown:
+            why = (
+                f"the plan of {runbook.id} is another one by now than {work.by} was shown; "
+                f"`faultline runbook run {runbook.id} --incident {incident.id}` shows it and starts it"
+            )
+            self._leave(incident, why, now)
+            return
+        if rival := holder(bound, incident.id, self.rivals(incident.cluster, bound)):
+            self._leave(incident, rival, now)
+            return
+        told = Command(
+            work.request, incident.id, incident.cluster, Verb.RUN, work.by, incident.evident_at or now,
+            digest=bound.digest, reason=work.reason, runbook=runbook.id,
+        )  # fmt: skip
+        self.start(incident, bound, told, now)
+
+    def bind(
+        self, incident: Incident, name: str, parameters: Mapping[str, Plain], now: datetime
+    ) -> tuple[Runbook, Plan]:
+        """A runbook that a person asks for, bound to the incident as any other: no further than the settings and the rollout of
+        the node's pool allow.
+
+        Raises:
+            BadInput: there is no such runbook, or a parameter is wrong.
+            ValueError: it cannot be planned for the incident.
+        """
+        known = self._by_id.get(name)
+        if known is None:
+            raise BadInput(f"{name[:100]} is no runbook of this responder")
+        runbook = with_parameters(known, parameters)
+        ceiling = self._policy.mode if self.held_back(incident, now) is None else Mode.SHADOW
+        view = self._documents.cluster(incident.cluster).view
+        bound = plan(incident, runbook, view, ceiling, self._actions, self.history(incident))
+        if why := lacking(runbook, incident, bound):
+            raise BadInput(why)
+        return runbook, bound
+
+    def start(self, incident: Incident, bound: Plan, command: Command, now: datetime) -> str:
+        """Start the run that a person asked for; why it is not started, empty when it is."""
+        round_ = self.next_round(incident.id, bound, "")
+        why = f"started by hand by {command.actor}"
+        result = begin(incident, bound, now, round_=round_, why=why)
+        run = as_started(result.run, command, known_groups(command, self._policy))
+        if too_large := oversized(run):
+            return too_large
+        note = note_of_start(run, command, f"started runbook {bound.runbook} by hand")
+        self._documents.apply(replace(result, run=run, notes=(note, *result.notes)), now)
+        return ""
+
+    def rivals(self, cluster: str, bound: Plan) -> list[Run]:
+        """The runs on what the plan acts on."""
+        runs = self._documents.runs
+        names = {name: None for key in targets_of(bound) for name in runs.ids_on(cluster, key)}
+        return runs.read(name for name in names if name in runs.live)
+
+    def next_round(self, incident: str, bound: Plan, instead: str) -> int:
         """The first round of the runbook that no other run of the incident has or had: keys of effects must differ."""
         runs, book = self._documents.runs, (bound.runbook, bound.runbook_revision)
         taken = {
@@ -178,7 +264,7 @@ class Planner:
         note = TimelineNote("run.none", f"manual action required: {why}")
         self._documents.outbox.note(note, incident.id, incident.cluster, now)
 
-    def _held_back(self, incident: Incident, now: datetime) -> Held | None:
+    def held_back(self, incident: Incident, now: datetime) -> Held | None:
         """Why the incident's node is left alone by the rollout of its pool."""
         node = faulty_entity(incident).node
         if node is None:
@@ -212,7 +298,7 @@ class Planner:
         )
         return step.runbook, step.why
 
-    def _history(self, incident: Incident) -> JobHistory:
+    def history(self, incident: Incident) -> JobHistory:
         """What was done before for its jobs; an installation in shadow mode counts what would have been done."""
         runs, cluster = self._documents.runs, incident.cluster
         return history_of(
@@ -232,7 +318,7 @@ class Planner:
         """The runbook bound to the incident; None when that is not possible, with the reason on the timeline."""
         view = self._documents.cluster(incident.cluster).view
         try:
-            return plan(incident, runbook, view, ceiling, self._actions, self._history(incident))
+            return plan(incident, runbook, view, ceiling, self._actions, self.history(incident))
         except ValueError as error:
             self._note_none(incident, error, now)
             return None
@@ -241,7 +327,7 @@ class Planner:
         """Give a run that has only asked or told so far the plan of another runbook, when the evidence now fits that one."""
         if incident.state.is_over or not may_be_replanned(run):
             return
-        better = select(incident, self._runbooks, self._history(incident)).runbook
+        better = select(incident, self._runbooks, self.history(incident)).runbook
         if better is None or better.id == run.plan.runbook:
             return
         # A run that escalation chose stays, unless the incident no longer names the node it would act on.
@@ -261,6 +347,26 @@ class Planner:
         if other is None or not other.root.node or other.state.is_over:
             return {}
         return {other.root.node: other.id}
+
+
+def _as_planned(runbook: Runbook, run: Run) -> Runbook:
+    """The runbook with the values that its parameters had when a person started it."""
+    if not run.started_by:
+        return runbook
+    values = {
+        name: value
+        for name, value in run.plan.parameters.items()
+        if name in runbook.parameters and not isinstance(value, tuple)
+    }
+    return with_parameters(runbook, values)
+
+
+def oversized(run: Run) -> str:
+    """Why a run may not be started: its document is too large; empty when it may."""
+    size = len(encode(run))
+    if size <= MAX_PLANNED_BYTES:
+        return ""
+    return f"the plan of {run.plan.runbook} has {size} bytes, limit {MAX_PLANNED_BYTES}"
 
 
 def _too_large(run: Run, before: Run) -> str:

@@ -142,7 +142,7 @@ class Responder:
                 letter = Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error))
                 worker.dead_letters.append(letter)
         if arrival.topic == COMMANDS.name:
-            worker.offsets[self._owner.place(COMMANDS, record.partition)] = record.offset + 1
+            worker.took_command(self._owner.place(COMMANDS, record.partition), record.offset)
         worker.news.set()
 
     def _keep_unreadable(

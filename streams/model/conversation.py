@@ -44,12 +44,22 @@ class Verb(StrEnum):
     """The reason becomes a line of the incident's timeline."""
     DRILL = "drill"
     """Announces a drill on the host in `scope`: a responder that plans drills in shadow mode only says so. It changes nothing."""
+    RUN = "run"
+    """A person starts `runbook` for the incident, or for the node in `scope` where no incident is named."""
+    CONTINUE = "continue"
+    """A person takes up the run in `run`, which ended early, from its first unfinished step."""
+    REDO = "redo"
+    """A person has the failed `step` of the run in `run` done again."""
 
 
 CLUSTER_VERBS = frozenset(
     {Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET, Verb.OBSERVE, Verb.LIFT}
 )
 """Commands for a whole cluster: they change its `Control` and need no incident."""
+
+
+BY_HAND = frozenset({Verb.RUN, Verb.CONTINUE, Verb.REDO})
+"""Commands that start a run: each is bound by `digest` to the plan that the person was shown."""
 
 
 GROUP_SOURCES = ("slack", "oidc")
@@ -63,6 +73,9 @@ def is_group(name: str) -> bool:
 
 _Name = Annotated[str, Field(max_length=1000)]
 """A name in a command, bounded because run documents store it; of a reason they store the beginning only."""
+
+
+_Value = Annotated[str, Field(max_length=1000)] | bool | int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +104,14 @@ class Command:
     """The nodes that planned work is on."""
     groups: Annotated[tuple[_Name, ...], Field(max_length=500)] = ()
     """What the system that proved the actor's identity says the person is in: `slack:S0123ABC`, `oidc:sre`."""
+    runbook: _Name = ""
+    """Id of the runbook to start."""
+    parameters: Annotated[Mapping[_Name, _Value], Field(max_length=40)] = field(default_factory=dict)
+    """Values for its parameters; the others have their defaults."""
+    run: _Name = ""
+    """Id of the run to take up again."""
+    seen: Annotated[tuple[_Name, ...], Field(max_length=300)] = ()
+    """The plan as the person was shown it, a line for each step: where it differs by now, the answer says in what."""
     schema: int = 1
 
 

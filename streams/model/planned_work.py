@@ -18,6 +18,8 @@ BY, WHY, UNTIL = "by", "work_reason", "until"
 APPROVED = "approved"
 """Whether whoever asked may approve such work: nobody else is asked then."""
 OVER, OVER_BY = "work_over", "work_over_by"
+RUNBOOK, PARAMETERS, SHOWN = "runbook", "runbook_parameters", "plan_shown"
+"""The runbook that a person starts on the node, values for its parameters as JSON, and the digest of the plan that was shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class PlannedWork:
     approved: bool = False
     over: bool = False
     over_by: str = ""
+    runbook: str = ""
+    """The runbook that a person started by hand; empty where the library chooses it."""
+    parameters: str = ""
+    shown: str = ""
 
 
 def work_of(values: Mapping[str, Attribute]) -> PlannedWork | None:
@@ -47,4 +53,7 @@ def work_of(values: Mapping[str, Attribute]) -> PlannedWork | None:
         values.get(APPROVED) is True,
         values.get(OVER) is True,
         str(values.get(OVER_BY, "")),
+        str(values.get(RUNBOOK, "")),
+        str(values.get(PARAMETERS, "")),
+        str(values.get(SHOWN, "")),
     )

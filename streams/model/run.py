@@ -303,6 +303,8 @@ class StepRecord:
     """Since when that incident cannot be read; None while it can be."""
     reports: tuple[ProgressReport, ...] = ()
     """While it waits for progress: what the job reported at first, and what has changed since."""
+    carried_from: str = ""
+    """The earlier run whose work on this step this run goes on with; empty where the step is this run's own."""
 
     @property
     def is_being_undone(self) -> bool:
@@ -386,6 +388,10 @@ class Run:
     """The latest one, over or not."""
     blind_since: datetime | None = None
     """Since when the run's incident cannot be read; None while it can be."""
+    started_by: str = ""
+    """The person who started it by hand; empty where Faultline started it by itself."""
+    continues: str = ""
+    """The run that ended early and that this one takes up again."""
     schema: int = SCHEMA
 
     @property

@@ -10,10 +10,22 @@ from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.node_work import Expectation
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.planned_work import APPROVED, BY, OVER, OVER_BY, REQUEST, UNTIL, WHY, work_of
+from streams.model.planned_work import (
+    APPROVED,
+    BY,
+    OVER,
+    OVER_BY,
+    PARAMETERS,
+    REQUEST,
+    RUNBOOK,
+    SHOWN,
+    UNTIL,
+    WHY,
+    work_of,
+)
 from streams.model.signal import Attribute
 
-_FACTS = (REQUEST, BY, WHY, UNTIL, APPROVED, OVER, OVER_BY)
+_FACTS = (REQUEST, BY, WHY, UNTIL, APPROVED, OVER, OVER_BY, RUNBOOK, PARAMETERS, SHOWN)
 
 
 def work_facts(causes: Iterable[Sighting]) -> dict[str, Attribute]:
@@ -31,6 +43,8 @@ def work_words(facts: dict[str, Attribute]) -> str:
     if work is None:
         return "somebody works on it"
     why = f": {work.reason}" if work.reason else ""
+    if work.runbook:
+        return f"{work.by} started runbook {work.runbook} by hand{why}"
     if work.over:
         return f"{work.by} worked on it{why}; {work.over_by or work.by} said that it is done"
     return f"{work.by} works on it until {work.until:%H:%M} UTC on {work.until:%d %b}{why}"
