@@ -36,6 +36,7 @@ COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
     "completion": "print a shell's completion script",
     "config": "check the settings and print them",
+    "dead-letters": "list and group records that could not be read, write them back after a fix, delete them",
     "demo": "run five fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
     "digest": "report the last days: incidents, times, GPU-hours, repeat offenders, what waited for people",
@@ -97,7 +98,7 @@ class LazyGroup(Group):
                     f"'faultline {cmd_name}' needs the package '{package}', which this installation leaves out. "
                     "Run it from a checkout ('make demo'), or install 'faultline[demo]' there."
                 )
-        module = importlib.import_module(f"faultline.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"faultline.cli.commands.{cmd_name.replace('-', '_')}")
         found: click.Command = module.command
         return found
 

@@ -21,21 +21,14 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
-from aiokafka.errors import (
-    IllegalOperation,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    KafkaError,
-    OutOfOrderSequenceNumber,
-    ProducerFenced,
-)
+from aiokafka.errors import IllegalOperation, KafkaError
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.dead_letters import dead_letter
 from streams.kafka.lazy_documents import LazyDocuments
 from streams.kafka.topics import DEAD_LETTERS, Topic
+from streams.kafka.transactions import FENCED, failure_of, stop, why_ended
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, Fenced, Permanent, Unreachable
 
@@ -55,14 +48,6 @@ AT_A_TIME = 100
 
 TRANSACTION_TIMEOUT_MS = 30_000
 """The broker aborts a dead owner's transaction after this time; until then readers wait. A successor aborts it at once."""
-
-_FENCED = (
-    ProducerFenced,
-    InvalidProducerEpoch,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    OutOfOrderSequenceNumber,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +152,7 @@ class FencedStore(Generic[D]):
             latest = await clients.read_to_end(settings, about.topic, partition, progress)
             documents, unreadable = await _decoded(latest, about, progress)
         except BaseException:
-            await _stop(producer)
+            await stop(producer)
             raise
         log.info(
             "document store open",
@@ -227,12 +212,12 @@ class FencedStore(Generic[D]):
             except asyncio.CancelledError:
                 self._closed_by = Fenced("the store was closed in the middle of a commit")
                 raise
-            except _FENCED as error:
-                self._why_ended()
+            except FENCED as error:
+                why_ended(self._producer)
                 self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
                 raise self._closed_by from error
             except (KafkaError, IllegalOperation) as error:
-                self._why_ended()
+                why_ended(self._producer)
                 self._closed_by = Unreachable(
                     f"commit to {self._topic.name}[{self._partition}] at {self._settings.bootstrap}: {error}"
                 )
@@ -244,7 +229,7 @@ class FencedStore(Generic[D]):
     async def close(self) -> None:
         """Give up the partition; does not wait for a commit in progress."""
         self._closed_by = self._closed_by or Fenced("this owner has released the partition")
-        await _stop(self._producer)
+        await stop(self._producer)
 
     def _outgoing(self, document: D) -> Outgoing:
         raw = encode(document)
@@ -267,8 +252,8 @@ class FencedStore(Generic[D]):
         except IllegalOperation as error:
             # aiokafka aborted the transaction while it was being filled; only its own future holds the reason.
             for future in sent:
-                future.add_done_callback(_failure_of)
-            if (why := self._why_ended()) is None:
+                future.add_done_callback(failure_of)
+            if (why := why_ended(self._producer)) is None:
                 raise
             raise why from error
         # Committing unchanged offsets again would cost two of five round trips, and nobody else can have moved them.
@@ -294,10 +279,6 @@ class FencedStore(Generic[D]):
             headers=list(record.headers),
         )
         return future
-
-    def _why_ended(self) -> BaseException | None:
-        """What the transaction failed with, if it did. Asked after every error, or asyncio logs an exception never retrieved."""
-        return _failure_of(self._producer._txn_manager.wait_for_transaction_end())
 
 
 async def _decoded(
@@ -332,19 +313,3 @@ async def _decoded(
                 reason=str(error),
             )
     return documents, unreadable
-
-
-def _failure_of(future: asyncio.Future[Any] | None) -> BaseException | None:
-    """What a future failed with. aiokafka never retrieves the exception of a fenced one, and asyncio would log that."""
-    if future is None or not future.done() or future.cancelled():
-        return None
-    return future.exception()
-
-
-async def _stop(producer: AIOKafkaProducer) -> None:
-    """Stop a producer that may be fenced, inside a transaction or without a broker; none of that may delay a shutdown."""
-    try:
-        async with asyncio.timeout(2):
-            await producer.stop()
-    except (KafkaError, TimeoutError) as error:
-        log.debug("producer did not shut down cleanly", error=str(error))

@@ -144,3 +144,8 @@ class DeadLetter:
     timestamp: AwareDatetime
     size_bytes: int
     truncated: bool = False
+    """Only the beginning of the value is kept."""
+    tombstone: bool = False
+    """The record had no value."""
+    cut_short: bool = False
+    """Only a part of its key or headers is kept."""
