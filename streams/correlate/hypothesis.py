@@ -116,6 +116,25 @@ class Blame:
     """How many different pairs of nodes failed."""
 
 
-def rejected(root: Entity, family: str, rule: str, reason: str) -> Candidate:
-    """An explanation that was weighed and found wanting."""
-    return Candidate(root, family, False, rule, reason)
+MAX_NEEDS = 240
+"""Characters of what a candidate lacked: a document holds a dozen, and two thousand may be published at once."""
+
+
+def rejected(root: Entity, family: str, rule: str, reason: str, needs: str) -> Candidate:
+    """An explanation that was weighed and found wanting.
+
+    Args:
+        root: What would be at fault.
+        family: As what.
+        rule: The rule that refused it.
+        reason: Why, in a few words.
+        needs: The criterion that it failed, with the numbers of the rule and what was seen instead.
+    """
+    return Candidate(
+        root,
+        family,
+        False,
+        rule,
+        reason,
+        needs if len(needs) <= MAX_NEEDS else f"{needs[: MAX_NEEDS - 1]}…",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -14,7 +14,8 @@ from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, distinct
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.rows import NodeRow, of_kind
-from streams.model.incident import Candidate, Certainty
+from streams.model.clock import span, to_the_second
+from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
@@ -69,10 +70,10 @@ def weighed_roots(
         result.parts.append(root)
         at = result.independent.index(host)
         result.independent[at] = (
-            _with(host, root, "a log that is read again", why) if why else _with(host, root)
+            _with(host, root, config, "a log that is read again", why) if why else _with(host, root, config)
         )
     for since, name in row.cordons:
-        _take_in_later(result, since, name, closed)
+        _take_in_later(result, since, name, closed, config)
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
     result.independent = [_with_readiness(h, not_ready, config, missed_alone) for h in result.independent]
     return result
@@ -87,7 +88,9 @@ def stands_alone(
     return not any(_takes_in(h, down, closed, config) for h in hosts)
 
 
-def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime]) -> None:
+def _take_in_later(
+    result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime], config: Config
+) -> None:
     host = next((h for h in result.independent if h.id == name), None)
     if host is None:
         return
@@ -104,7 +107,11 @@ def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mappin
         result.hand_over(other, host.id)
         at = next(i for i, h in enumerate(result.independent) if h.id == name)
         taken = _with(
-            result.independent[at], other, "the node was closed already", f"it began while {name} was handled"
+            result.independent[at],
+            other,
+            config,
+            "the node was closed already",
+            f"it began while {name} was handled",
         )
         families_ = {*taken.fact_texts("later_faults"), other.family}
         result.independent[at] = replace(
@@ -159,10 +166,14 @@ def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
 
 
 def _with(
-    host: Hypothesis, other: Hypothesis, rule: str = "follows from the root", why: str = ""
+    host: Hypothesis, other: Hypothesis, config: Config, rule: str = "follows from the root", why: str = ""
 ) -> Hypothesis:
     reason = why or f"{host.family} on {host.root.node} explains it"
-    note = Candidate(other.root, other.family, False, rule, reason)
+    needs = (
+        f"a begin more than {span(config.before)} before {to_the_second(host.fault_at)}, when the root began, or a family that "
+        f"{host.family} does not explain; it began at {to_the_second(other.fault_at)}"
+    )
+    note = rejected(other.root, other.family, rule, reason, needs)
     dies = other.family == IncidentFamily.NODE_DOWN and host.family in policy().deadly
     return replace(
         host,

@@ -70,3 +70,17 @@ def to_the_second(at: datetime) -> str:
 def moment(at: datetime | None) -> str:
     """A time as commands print it: UTC, to the second; empty for None."""
     return at.strftime("%Y-%m-%d %H:%M:%SZ") if at else ""
+
+
+def span(length: timedelta | float) -> str:
+    """A length of time (or its seconds) as people say it: `87 s`, `25 min`, `3 h 10 min`, `4 days`."""
+    whole = round(length.total_seconds() if isinstance(length, timedelta) else length)
+    if whole < 120:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return f"{round(hours / 24)} days"

@@ -72,6 +72,8 @@ class Candidate:
     chosen: bool
     rule: str
     reason: str
+    needs: str | None = None
+    """What would have convinced: the criterion that it failed, with its numbers. None for the chosen one and in old documents."""
 
 
 @dataclass(frozen=True, slots=True)

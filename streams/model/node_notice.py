@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime
 
-from streams.model.clock import parse_rfc3339
+from streams.model.clock import parse_rfc3339, span
 from streams.model.errors import BadInput
 from streams.model.signal import Attribute
 
@@ -85,17 +85,3 @@ def remaining(due: datetime, now: datetime) -> str:
     left_s = (due - now).total_seconds()
     when = f"at {due:%H:%M:%S} UTC" if abs(left_s) < 43_200 else f"at {due:%H:%M} UTC on {due:%d %b}"
     return f"{when}, {span(left_s)} from now" if left_s > 0 else f"{when}, {span(-left_s)} ago"
-
-
-def span(seconds: float) -> str:
-    """A length of time as people say it: `87 s`, `25 min`, `3 h 10 min`, `4 days`."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    minutes = round(whole / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {rest} min" if rest else f"{hours} h"
-    return f"{round(hours / 24)} days"

@@ -13,11 +13,11 @@ from runbooks.engine.guardrails.context import GuardContext, Ruling, hold
 from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.notice_settings import NoticeSettings
 from streams.inventory.cluster_view import ClusterView
-from streams.model.clock import to_the_second
+from streams.model.clock import span, to_the_second
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily
-from streams.model.node_notice import NODE_ENDS, deadline_in, remaining, span
+from streams.model.node_notice import NODE_ENDS, deadline_in, remaining
 from streams.model.planned_work import work_of
 from streams.model.run import Mode, PlannedStep
 

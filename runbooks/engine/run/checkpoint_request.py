@@ -14,9 +14,10 @@ from runbooks.engine.run.job_already_moved import condition
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import IF_OFFERED
 from streams.job_kinds.checkpoint_way import way_of
+from streams.model.clock import span
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.node_notice import remaining, span
+from streams.model.node_notice import remaining
 from streams.model.run import PlannedStep, StepRecord
 
 ACTION = "request_checkpoint"

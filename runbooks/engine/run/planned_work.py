@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from runbooks.engine.run.rollback import fail
 from runbooks.engine.run.transition import RunContext, RunTransition
-from streams.model.clock import to_the_second
-from streams.model.node_notice import span
+from streams.model.clock import span, to_the_second
 from streams.model.planned_work import PlannedWork, work_of
 from streams.model.run import PlannedStep, StepState
 

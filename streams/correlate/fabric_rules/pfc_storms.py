@@ -19,6 +19,7 @@ from streams.correlate.sightings import Sighting, distinct, latest_end, order, s
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import PortRow
+from streams.model.clock import span
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -96,7 +97,16 @@ def fabric_storm(
                 "source": str(root),
                 **measured(session.sightings),
             },
-            candidates=(rejected(root, IncidentFamily.PFC_STORM, "host is the source", where),),
+            candidates=(
+                rejected(
+                    root,
+                    IncidentFamily.PFC_STORM,
+                    "host is the source",
+                    where,
+                    "a host at the port's other end: by the topology file, LLDP or a cable that its NIC reports; "
+                    f"{f'known there: {peer}' if peer else 'none is known'}",
+                ),
+            ),
         )
         for session in incarnations.sessions(root, "pfc", _lasting(reports, config))
     )
@@ -182,7 +192,14 @@ def shared_storms(
                 "shared_nodes": len(names),
             },
             candidates=tuple(
-                rejected(h.root, IncidentFamily.PFC_STORM, h.rule, "one of many hosts that pause together")
+                rejected(
+                    h.root,
+                    IncidentFamily.PFC_STORM,
+                    h.rule,
+                    "one of many hosts that pause together",
+                    f"a report by its switch port as well, or fewer than {config.leaf_neighbours} hosts that pause within "
+                    f"{span(config.storm_join)}; {len(names)} do",
+                )
                 for h in hosts[:6]
             ),
         )

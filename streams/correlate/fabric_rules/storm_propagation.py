@@ -15,6 +15,7 @@ from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import level
 from streams.correlate.sightings import distinct, latest_end
+from streams.model.clock import to_the_second
 from streams.model.incident import Certainty
 
 Peer = Callable[[str], str | None]
@@ -150,7 +151,17 @@ def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
         facts={**leader.facts, "ports": tuple(ports[:32]), **({"cycle": tuple(ring)} if ring else {})},
         candidates=(
             *leader.candidates,
-            *(rejected(h.root, h.family, h.rule, "paused later: spreading") for h in storms[1:6]),
+            *(
+                rejected(
+                    h.root,
+                    h.family,
+                    h.rule,
+                    "paused later: spreading",
+                    f"to be paused before {leader.root}, from {to_the_second(leader.fault_at)} on; it was from "
+                    f"{to_the_second(h.fault_at)} on",
+                )
+                for h in storms[1:6]
+            ),
         ),
     )
 

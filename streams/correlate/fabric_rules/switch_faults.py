@@ -20,6 +20,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.sightings import distinct, latest_end, order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import Place, PlaceKind
+from streams.model.clock import span
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
@@ -201,7 +202,14 @@ def _lost(
         jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
         facts=facts,
         candidates=tuple(
-            rejected(fault.root, IncidentFamily.NIC_LINK, "one host's link", "its neighbours failed with it")
+            rejected(
+                fault.root,
+                IncidentFamily.NIC_LINK,
+                "one host's link",
+                "its neighbours failed with it",
+                f"fewer than {config.leaf_neighbours if root.switch else config.somewhere_neighbours} neighbours that lose "
+                f"their links to one switch within {span(config.leaf_window)}; {len(neighbours)} did",
+            )
             for fault in faults[:6]
         ),
     )

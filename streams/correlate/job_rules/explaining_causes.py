@@ -13,6 +13,7 @@ from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import order
 from streams.correlate.state.evictions import EVICTS
+from streams.model.clock import span, to_the_second
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -268,6 +269,21 @@ def in_time(
         return cause.last_at >= start - config.before and not back
     over = evidence.closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
+
+
+def time_needed(cause: Hypothesis, start: datetime, reported_at: datetime, config: Config) -> str:
+    """When a cause that was not `in_time` would have had to be there, and when it was."""
+    latest = reported_at + cause.lag
+    if cause.fault_at > latest:
+        began = to_the_second(cause.fault_at)
+        return f"a begin by {to_the_second(latest)}, {span(cause.lag)} after the first report; it began at {began}"
+    by_link = cause.domain in ("link", "fabric") and start < reported_at
+    back = config.connection_loss if by_link else config.before
+    over = f", and was over at {to_the_second(cause.cleared_at)}" if cause.cleared_at is not None else ""
+    return (
+        f"a sign of it after {to_the_second(start - back)}, {span(back)} before the symptoms began; its last was at "
+        f"{to_the_second(cause.last_at)}{over}"
+    )
 
 
 def was_outlived(cause: Hypothesis, start: datetime, evidence: JobEvidence, config: Config) -> bool:

@@ -10,7 +10,7 @@ from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import ERRORS_ONLY, MISMATCH, HangFinding
-from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
+from streams.correlate.job_rules.explaining_causes import in_time, time_needed, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
@@ -21,6 +21,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.repeat_faults import FIRST_HOST, FIRST_NODES
+from streams.model.clock import span, to_the_second
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -93,7 +94,15 @@ def application_root(
         jobs=(job,),
         facts=facts,
         candidates=tuple(
-            rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
+            rejected(
+                entity,
+                IncidentFamily.GPU_FAULT,
+                "hardware",
+                no_hardware,
+                f"a line of the GPU itself, or a code that asks for its reset, within {span(config.board)}; "
+                f"seen: {code or 'no code'} alone",
+            )
+            for _, entity in gpus[:6]
         ),
     )
 
@@ -282,25 +291,46 @@ def rejections(
     for cause in evidence.causes:
         if cause.certainty is Certainty.WEAK:
             reason = "its evidence is too weak to explain a hang"
+            needs = "likely or decisive evidence; it is weak"
         elif cause.stops == "never":
             reason = "it makes a job slow and does not stop it"
+            needs = (
+                f"a sign that a rank stands still for it; {cause.family} stops none by itself (families.yaml)"
+            )
         elif cause.family == IncidentFamily.PFC_STORM and cause.id not in evidence.near_storms:
             reason = "the storm does not reach this job's nodes"
+            needs = (
+                "its source on a node or leaf of the job, or pause frames received by one of its nodes from "
+                f"{span(config.before)} before the storm on; neither was seen"
+            )
         elif was_outlived(cause, episode.start, evidence, config):
             reason = "the job made progress after it"
+            needs = (
+                f"a sign of it within {span(config.outlived)} of the job's last progress; its last was at "
+                f"{to_the_second(cause.last_at)}"
+            )
         elif not in_time(cause, episode.start, episode.reported_at, evidence, config):
             reason = "it was over before the hang began, or came long after"
+            needs = time_needed(cause, episode.start, episode.reported_at, config)
         else:
             continue
-        found.append(rejected(cause.root, cause.family, cause.rule, reason))
-    nodes: list[tuple[str, str, str]] = []
+        found.append(rejected(cause.root, cause.family, cause.rule, reason, needs))
+    nodes: list[tuple[str, str, str, str]] = []
     if finding.node is None and len(finding.suspects) > 1:
         reason = "one of several suspected nodes: none is closed on that"
-        nodes += ((node, finding.rule, reason) for node in finding.suspects[:6])
-    nodes += ((node, "source of ranks", reason) for node, reason in finding.doubts[:4])
-    nodes += ((node, "victim", reason) for node, reason in finding.cleared)
+        needs = (
+            f"all suspected ranks on one node, or a hardware signal of it within {span(config.before)}; they stand on "
+            f"{len(finding.suspects)}"
+        )
+        nodes += ((node, finding.rule, reason, needs) for node in finding.suspects[:6])
+    agree = "sources of ranks that agree on where a rank stands, or one of them alone"
+    nodes += ((node, "source of ranks", reason, agree) for node, reason in finding.doubts[:4])
+    nodes += (
+        (node, "victim", reason, "ranks that are missing in their group and wait in no other; these do wait")
+        for node, reason in finding.cleared
+    )
     found += (
-        rejected(Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, rule, reason)
-        for node, rule, reason in nodes
+        rejected(Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, rule, reason, needs)
+        for node, rule, reason, needs in nodes
     )
     return tuple(found[:12])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
 from streams.correlate.same_observation import without_echoes
@@ -19,6 +19,7 @@ from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.place import Place, PlaceKind
+from streams.model.clock import span
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -279,7 +280,14 @@ def _outranked(group: _Group, family: str) -> tuple[Candidate, ...]:
     table = families()
     others = {table.family_of(s): s for s in reversed(group.causes) if table.family_of(s) != family}
     return tuple(
-        Candidate(s.entity, other, False, "higher family", f"part of the same fault: {family} says more")
+        rejected(
+            s.entity,
+            other,
+            "higher family",
+            f"part of the same fault: {family} says more",
+            f"a rank above the {table.families[family].rank} of {family}, it has {table.families[other].rank}; or a distance of "
+            f"more than {span(Config().board)}",
+        )
         for other, s in sorted(others.items())
         if s.code != RECOVERY_ACTION
     )

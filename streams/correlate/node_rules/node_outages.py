@@ -29,6 +29,7 @@ from streams.correlate.state.incarnations import FiringInterval, Incarnations, S
 from streams.correlate.state.place import NODES, Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.correlate.state.topology import Topology
+from streams.model.clock import span
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -79,6 +80,10 @@ class OutagePolicy(Strict):
     def are_most(self, count: int, known: int) -> bool:
         """Whether so many nodes are most of the cluster."""
         return count >= self.least and count >= self.share * known
+
+    def needed(self, known: int) -> int:
+        """How many nodes of so many do not go at once by chance."""
+        return next(count for count in range(1, self.nodes + 1) if self.are_many(count, known))
 
     def are_many(self, count: int, known: int) -> bool:
         """Whether so many nodes do not go at once by chance."""
@@ -321,7 +326,14 @@ def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -
         causes=tuple(a.line for a in first[:_MAX_SHOWN]),
         facts=_facts(waves, hit, known),
         candidates=tuple(
-            rejected(a.hypothesis.root, a.hypothesis.family, "one node's trouble", "others went with it")
+            rejected(
+                a.hypothesis.root,
+                a.hypothesis.family,
+                "one node's trouble",
+                "others went with it",
+                f"fewer than {outage_policy().needed(known)} nodes that go within {span(outage_policy().within)}, or a sign "
+                f"of its own that it is dead; {rounded(hit)} went",
+            )
             for a in first[:_MAX_SHOWN]
         ),
         stops=families()[FAMILY].stops,

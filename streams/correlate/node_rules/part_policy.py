@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache, partial
+from math import ceil
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
@@ -21,7 +22,10 @@ class _Enough(Strict):
         return timedelta(seconds=self.within_s)
 
     def are_met(self, hit: int, known: int) -> bool:
-        return hit >= max(2, min(self.nodes, known)) and hit >= self.share * known
+        return hit >= self.needed(known)
+
+    def needed(self, known: int) -> int:
+        return max(2, min(self.nodes, known), ceil(round(self.share * known, 6)))
 
 
 class PartPolicy(Strict):

@@ -27,6 +27,7 @@ from streams.correlate.sightings import latest_end, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import SharedGroup
+from streams.model.clock import span
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -353,6 +354,7 @@ def _fault(
     alone = min(h.ready_at for h in spoken) + part_policy().unfelt if hot and not nodes else None
     facts: dict[str, Attribute] = {"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)}
     guess = any(part.kind in t.guessed for t in mine)
+    enough = part_policy().power if family == POWER else part_policy().sudden
     if guess:
         facts["guessed"] = True
     hypothesis = Hypothesis(
@@ -369,7 +371,14 @@ def _fault(
         causes=tuple({s.id: s for h in (*spoken, *found) for s in h.causes[:2]}.values()),
         facts=facts,
         candidates=tuple(
-            rejected(h.root, h.family, "one node's trouble", f"others of {root} have it too")
+            rejected(
+                h.root,
+                h.family,
+                "one node's trouble",
+                f"others of {root} have it too",
+                f"fewer than {enough.needed(known)} of the {known} nodes of {root} in trouble within {span(enough.within)}; "
+                f"{len(nodes)} are",
+            )
             for h in [h for h in found if h not in spoken][:MAX_SHOWN]
         ),
         # A warm rack stops nobody, one that shut down does.
@@ -397,7 +406,7 @@ def _why(
     power = [t.hypothesis for t in mine if t.hypothesis.family == POWER and not t.of_itself]
     spoken = [t.hypothesis for t in mine if t.of_itself]
     took = max(t.start for t in mine) - min(t.start for t in mine)
-    when = "at once" if took < timedelta(seconds=2) else f"within {_span(took)}"
+    when = "at once" if took < timedelta(seconds=2) else f"within {span(took)}"
     if spoken and not nodes:
         return f"{root} tells of itself: {signs_of(spoken)}. None of its nodes is in trouble so far"
     if spoken:
@@ -414,8 +423,3 @@ def _why(
     if guess:
         why += f". That they share it is a guess from labels or names: {root}"
     return f"{why}. The nodes are victims of it"
-
-
-def _span(took: timedelta) -> str:
-    seconds = took.total_seconds()
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

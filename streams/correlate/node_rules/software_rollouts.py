@@ -18,6 +18,7 @@ from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import GroupKind, SharedGroup
 from streams.correlate.state.rows import NodeRow
+from streams.model.clock import span
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -88,7 +89,14 @@ def rollouts(
                     causes=tuple({h.causes[0].id: h.causes[0] for h in hypotheses}.values()),
                     facts={"nodes_hit": len(nodes)},
                     candidates=tuple(
-                        rejected(h.root, h.family, "one node's trouble", "others have it too")
+                        rejected(
+                            h.root,
+                            h.family,
+                            "one node's trouble",
+                            "others have it too",
+                            f"fewer than {rule.nodes} nodes that break in this way, each within {span(rule.within)} of the "
+                            f"one before; {len(nodes)} did",
+                        )
                         for h in hypotheses[:_MAX_SHOWN]
                     ),
                     stops=families()[FAMILY].stops,

@@ -25,6 +25,7 @@ from streams.correlate.state.incarnations import (
     storage_root,
 )
 from streams.correlate.state.place import STORAGE
+from streams.model.clock import span
 from streams.model.entity import Entity
 from streams.model.hostnames import short
 from streams.model.incident import Certainty
@@ -328,6 +329,7 @@ def _named(
                     IncidentFamily.HOST_FAULT,
                     "one node's trouble",
                     "others wait for it too",
+                    f"fewer than {rule.nodes} nodes that lose it within {span(rule.together)}; {len(nodes)} did",
                 )
                 for node in nodes[:_MAX_SHOWN]
                 if several

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from faultline.replay.explain import explain
+from streams.correlate.hypothesis import MAX_NEEDS
 from streams.correlate.policy.rules import meaning
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState
@@ -126,3 +127,11 @@ def test_a_shadow_run_says_what_its_guardrails_would_have_said(verdict: str, sai
         if " cordon: cordon_node " in one
     ]
     assert line.strip().startswith(said)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_every_rejected_candidate_says_what_it_lacked_in_a_bounded_text(name: str) -> None:
+    for incident in _told(STORIES[name]):
+        for one in incident.candidates:
+            assert one.chosen is (one.needs is None), one
+            assert one.needs is None or 0 < len(one.needs) <= MAX_NEEDS
