@@ -16,6 +16,11 @@ COPY connectors connectors
 RUN /tmp/backend/bin/pip wheel --no-deps --no-build-isolation --no-index -w /tmp/wheel . \
  && /opt/faultline/bin/pip install --no-deps --no-index /tmp/wheel/*.whl
 
+# What `faultline run archive` needs besides: `docker build --target archive`.
+FROM build AS build-archive
+COPY requirements-archive.lock ./
+RUN /opt/faultline/bin/pip install --no-cache-dir --require-hashes -r requirements-archive.lock
+
 FROM python:3.11-slim AS base
 # A fixed id, so that a cluster that demands non-root users can check it.
 RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin faultline
@@ -29,6 +34,9 @@ CMD ["--help"]
 FROM base AS sandbox
 COPY sandbox /opt/sandbox/sandbox
 ENV PYTHONPATH=/opt/sandbox
+
+FROM base AS archive
+COPY --from=build-archive /opt/faultline /opt/faultline
 
 # Last, so that a build without a target makes the image for production: nothing of `sandbox` is in it.
 FROM base

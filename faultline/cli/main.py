@@ -53,7 +53,7 @@ COMMANDS = {
     "runbook": "lint runbooks, show their plans, run their test cases, diff two versions",
     "report": "report one incident: what happened, why, what was done, what it cost, what to change",
     "rollout": "show how far runbooks go in each pool, and put a pool back to observing",
-    "run": "start one process: detector, inventory, correlator, responder, chat, notifier or gateway",
+    "run": "start one process: detector, inventory, correlator, responder, chat, notifier, gateway or archive",
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",

@@ -10,4 +10,8 @@ PROCESSES = {
     "chat": "keeps one chat thread per incident up to date",
     "notifier": "pages people, silences alarms of closed nodes, annotates graphs and sends mail",
     "gateway": "takes alerts and people's decisions from other systems over HTTP",
+    "archive": "writes signals, facts, incidents and runs to Parquet, for questions about months",
 }
+
+OPTIONAL = frozenset({"archive"})
+"""Processes that the base manifests leave out: a component adds each (`k8s/features`)."""

@@ -31,6 +31,7 @@ from faultline.runtime.setting_faults import (
     unknown_variables,
     wrong_values,
 )
+from streams.config.archive_settings import ArchiveSettings
 from streams.config.connector_settings import (
     KubernetesSettings,
     NodeWorkSettings,
@@ -93,6 +94,7 @@ class Settings(BaseSettings):
     posts: PostSettings = PostSettings()
     gateway: GatewaySettings = GatewaySettings()
     console: ConsoleSettings = ConsoleSettings()
+    archive: ArchiveSettings = ArchiveSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew; and a sink of the

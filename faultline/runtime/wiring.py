@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.util import find_spec
 
 import structlog
 
@@ -36,6 +37,7 @@ def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
         "chat": _chat,
         "notifier": _notifier,
         "gateway": _gateway,
+        "archive": _archive,
     }
     make = makers[name]
     return lambda pulse: make(settings, pulse, at)
@@ -245,6 +247,19 @@ async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
         runbooks=runbooks,
         pulse=pulse,
     ).run()
+
+
+async def _archive(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+    if settings.archive.url is None:
+        log.info("archive.url not set: nothing is archived")
+        await _idle(pulse)
+    if find_spec("pyarrow") is None:
+        raise ConfigError(
+            "archive.url: needs the package 'pyarrow', which this installation leaves out: install 'faultline[archive]'"
+        )
+    from faultline.archive.process import Archiver
+
+    await Archiver(settings.kafka, settings.archive, pulse=pulse, at=at).run()
 
 
 async def _idle(pulse: Pulse) -> None:

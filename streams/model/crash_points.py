@@ -29,6 +29,11 @@ CORRELATOR_BEFORE_STORE: Final = "correlator:before_store"
 CORRELATOR_AFTER_STORE: Final = "correlator:after_store"
 CORRELATOR_AFTER_PUBLISH: Final = "correlator:after_publish"
 
+ARCHIVE_FILE_WRITTEN: Final = "archive:file_written"
+ARCHIVE_FILE_IN_PLACE: Final = "archive:file_in_place"
+ARCHIVE_COMMITTED: Final = "archive:committed"
+ARCHIVE_MERGED: Final = "archive:merged"
+
 
 def ignore(label: str) -> None:
     """The hook in production: nothing happens."""

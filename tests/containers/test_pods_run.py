@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from faultline.runtime.processes import PROCESSES
+from faultline.runtime.processes import OPTIONAL, PROCESSES
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.topics import RAW_NODE_LOGS
@@ -18,6 +18,8 @@ from tests.end_to_end.shippers import off_bus
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.engine import Engine
 from tests.testbed.waiting import eventually, until
+
+BASE = tuple(name for name in PROCESSES if name not in OPTIONAL)
 
 pytestmark = [pytest.mark.containers, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -54,7 +56,7 @@ def running(installed: Installed, nodes: list[str]) -> dict[str, list[str]]:
     """The containers of every Deployment, by its name, once all are ready."""
     (job,) = installed.made_pods("topics")
     assert installed.run_to_its_end(job) == 0, installed.engine.logs(job["metadata"]["name"])
-    started = {name: [installed.start(pod) for pod in installed.made_pods(name)] for name in PROCESSES}
+    started = {name: [installed.start(pod) for pod in installed.made_pods(name)] for name in BASE}
     installed.wait_until_ready(*(name for names in started.values() for name in names))
     return started
 
@@ -124,7 +126,7 @@ def test_every_process_ends_in_order_within_its_grace_period_and_starts_again(
     installed: Installed, running: dict[str, list[str]]
 ) -> None:
     ended = {name: installed.end(pods[0]) for name, pods in running.items()}
-    assert ended == dict.fromkeys(PROCESSES, 0)
+    assert ended == dict.fromkeys(BASE, 0)
     again = [installed.start_again(pods[0]) for pods in running.values()]
     installed.wait_until_ready(*again)
     assert {name: installed.end(name) for name in again} == dict.fromkeys(again, 0)

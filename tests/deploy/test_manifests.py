@@ -5,13 +5,17 @@ import pytest
 import yaml
 
 from connectors.kubernetes.node_work import ACTIONS, read_templates
-from faultline.runtime.processes import PROCESSES
+from faultline.archive.folder import Archive
+from faultline.runtime.processes import OPTIONAL, PROCESSES
 from faultline.runtime.settings import load
 from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Mode
 from tests.deploy.manifests import BASE, FEATURES, NODE_WORK, objects
 
-DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"}
+COMPONENTS = {
+    name: yaml.safe_load((FEATURES / name / f"{name}.yaml").read_text()) for name in sorted(OPTIONAL)
+}
+DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"} | COMPONENTS
 ROLES = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "ClusterRole"}
 
 
@@ -24,6 +28,23 @@ def test_there_is_a_deployment_for_every_process() -> None:
     assert {
         name: d["spec"]["template"]["spec"]["containers"][0]["args"] for name, d in DEPLOYMENTS.items()
     } == {name: ["run", name] for name in PROCESSES}
+
+
+def test_an_optional_process_is_a_component_that_applies_its_deployment() -> None:
+    for name in COMPONENTS:
+        component = yaml.safe_load((FEATURES / name / "kustomization.yaml").read_text())
+        assert (component["kind"], component["resources"]) == ("Component", [f"{name}.yaml"])
+    assert COMPONENTS.keys() == set(OPTIONAL)
+
+
+def test_the_component_of_the_archive_sets_an_address_that_the_settings_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (container,) = COMPONENTS["archive"]["spec"]["template"]["spec"]["containers"]
+    (url,) = [e["value"] for e in container["env"] if e["name"] == "FAULTLINE_ARCHIVE__URL"]
+    monkeypatch.setenv("FAULTLINE_ARCHIVE__URL", url)
+    assert load().archive.url == url
+    assert Archive.at(url).url == url
 
 
 def test_the_settings_that_ship_are_usable_and_touch_nothing(tmp_path: Path) -> None:
