@@ -33,10 +33,9 @@ pytestmark = [
 
 PUBLISHED = "127.0.0.1:29092"
 WITH_STAND_INS = ("--env-file", str(ROOT / "standins.env"), "--profile", "standins")
+BASE = tuple(name for name in PROCESSES if name not in OPTIONAL)
 HISTORY = """
 import json, os, urllib.request
-
-BASE = tuple(name for name in PROCESSES if name not in OPTIONAL)
 url = os.environ["FAULTLINE_SLACK__BASE_URL"] + "/conversations.history?channel=" + os.environ["FAULTLINE_SLACK__CHANNEL"]
 ask = urllib.request.Request(url, headers={"Authorization": "Bearer " + os.environ["FAULTLINE_SLACK__TOKEN"]})
 print(urllib.request.urlopen(ask, timeout=5).read().decode())
