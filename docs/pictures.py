@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from faultline.replay.explain import printable
+from faultline.why.tree import printable
 from sandbox.demo import stack, stories
 from sandbox.demo.director import LANGUAGE, Director
 from sandbox.demo.screens import line_of

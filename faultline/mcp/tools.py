@@ -19,7 +19,7 @@ from streams.model.run import Run
 MAX_LISTED = 200
 
 Explain = Callable[[Incident, Sequence[Run], Sequence[PendingRepair]], str]
-"""`faultline.replay.explain.explain`, which stands above this package."""
+"""`faultline.why.explanation.explain`, which stands above this package."""
 
 
 class Tools:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from faultline.replay.detection import TICK, Clock, Found, Moment
 from faultline.replay.recorded_inputs import CommandNews, ControlNews, FactNews, News, RunReports
-from faultline.replay.replayed import Replayed
+from faultline.replay.replayed import Replayed, Standing
 from faultline.replay.threads import RecordedThreads
 from runbooks.engine.dry_run import ShadowResponder
 from streams.correlate import Changes, Config, Engine
@@ -95,6 +95,7 @@ class Pipeline:
         self._result.runs = self._responder.runs
         self._result.actions = self._responder.actions()
         self._result.timeline = tuple(self._responder.timeline)
+        self._result.standing = Standing(self._now, self._engines, self._responder)
         return self._result
 
     def _advance(self, to: datetime) -> None:

@@ -31,6 +31,7 @@ from faultline.replay.topic_records import (
     in_time_order,
 )
 from runbooks.engine.dry_run import ACTIONS, ShadowResponder
+from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
@@ -82,6 +83,7 @@ def replay_capture(
     source: From | None = None,
     until: datetime | None = None,
     watcher: Watcher | None = None,
+    reviews: ReviewLog | None = None,
 ) -> Replayed:
     """Replay an opened capture, or one in memory.
 
@@ -96,6 +98,7 @@ def replay_capture(
         source: Raw records or signals, by default raw records where the capture has any.
         until: When to stop, by default `AFTERMATH` after the last record.
         watcher: Is told what happens.
+        reviews: Keeps what every guardrail says of each step.
 
     Raises:
         BadInput: naming what is invalid in the capture, or missing.
@@ -105,7 +108,7 @@ def replay_capture(
     if capture.records.get(INVENTORY.name) and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
     observe = threads.take_commit if threads else None
-    shadow = ShadowResponder(books, settings, actions=actions, observe=observe)
+    shadow = ShadowResponder(books, settings, actions=actions, observe=observe, reviews=reviews)
     reports = RunReports.of(capture)
     facts = sorted(facts_of(capture), key=lambda entry: entry.at)
     inputs = _Inputs(capture, reports, source)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import orjson
 
-from runbooks.engine.dry_run import ActionLine
+from runbooks.engine.dry_run import ActionLine, ShadowResponder
+from streams.correlate import Engine
 from streams.model.clock import rfc3339
 from streams.model.codec import encode_plain
 from streams.model.conversation import TimelineEntry
@@ -39,6 +40,15 @@ class Publication:
         self.told_at = self.told_at or now
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The pure parts of a replay at its end, for questions about what was not decided."""
+
+    now: datetime
+    engines: Mapping[str, Engine]
+    responder: ShadowResponder
+
+
 @dataclass(slots=True)
 class Replayed:
     """What a replay decided. `incidents` holds final revisions by id."""
@@ -57,6 +67,8 @@ class Replayed:
     records: int = 0
     signals: int = 0
     dead_letters: int = 0
+    standing: Standing | None = None
+    """What correlator and responder knew at the end."""
 
     @property
     def decision_hash(self) -> str:

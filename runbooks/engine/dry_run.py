@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from runbooks.engine.commit_batch import CommitBatch
+from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.engine.partition_state import PartitionState
 from runbooks.language.schema import TICKETS, Runbook
 from streams.config.settings import ResponderSettings
+from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control
 from streams.model.conversation import Command, TimelineEntry
 from streams.model.facts import Fact
@@ -51,7 +53,8 @@ class ActionLine:
 class ShadowResponder:
     """Give it inventory, incidents, commands and the time in the order of the capture, then ask for `actions`.
 
-    `actions` are what an installation has connectors for. `observe` gets what a responder would have committed at each step.
+    `actions` are what an installation has connectors for. `observe` gets what a responder would have committed at each step,
+    `reviews` what every guardrail says of it.
     """
 
     def __init__(
@@ -61,9 +64,10 @@ class ShadowResponder:
         *,
         actions: frozenset[str] = frozenset(ACTIONS),
         observe: Callable[[CommitBatch], None] | None = None,
+        reviews: ReviewLog | None = None,
     ) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
-        self._state = PartitionState(runbooks, policy, actions)
+        self._state = PartitionState(runbooks, policy, actions, reviews=reviews)
         self.timeline: list[TimelineEntry] = []
         """All timeline entries, in their order."""
         self._observe = observe
@@ -96,6 +100,14 @@ class ShadowResponder:
         if self._observe is not None:
             self._observe(changes)
         return tuple(signal for batch in changes.signals for signal in batch.signals)
+
+    def view(self, cluster: str) -> ClusterView:
+        """What is known of a cluster's inventory."""
+        return self._state.view(cluster)
+
+    def control(self, cluster: str) -> Control:
+        """The kill switch, freezes and breaker of a cluster."""
+        return self._state.control(cluster)
 
     @property
     def runs(self) -> tuple[Run, ...]:

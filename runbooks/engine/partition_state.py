@@ -17,6 +17,7 @@ from runbooks.engine.commands import CommandHandler
 from runbooks.engine.commit_batch import CommitBatch, Outbox
 from runbooks.engine.external_changes import ExternalChanges
 from runbooks.engine.guardrails import switched_off
+from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.planning import Planner
 from runbooks.engine.priority_queue import PriorityQueue
@@ -86,8 +87,12 @@ class PartitionState:
         limits: CallLimits | None = None,
         budget: WorkBudget = UNLIMITED,
         acquired: bool = False,
+        reviews: ReviewLog | None = None,
     ) -> None:
-        """`acquired`: `recovering` follows before the first `advance`, and counts the runs then."""
+        """`acquired`: `recovering` follows before the first `advance`, and counts the runs then.
+
+        `reviews` keeps what every guardrail says of each step in shadow mode.
+        """
         self._policy = policy
         self._budget = budget
         self._acquired = acquired
@@ -95,7 +100,7 @@ class PartitionState:
         self.runs, self.incidents = documents.runs, documents.incidents
         self._planner = Planner(documents, runbooks, policy, actions)
         self._schedule = RunSchedule(
-            documents, policy, actions, frozenset(runbook.id for runbook in runbooks)
+            documents, policy, actions, frozenset(runbook.id for runbook in runbooks), reviews
         )
         self._handler = CommandHandler(documents, self._planner, policy)
         self._external = ExternalChanges()

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from runbooks.engine.call_slots import CLUSTER, NEW_TICKETS, QUEUES
 from runbooks.engine.guardrails.breaker import may_act
 from runbooks.engine.guardrails.evidence import is_old
+from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.machine import HELD_RECHECK_S, advance, due_at
@@ -42,8 +43,10 @@ class RunSchedule:
         policy: ResponderSettings,
         actions: frozenset[str],
         runbooks: frozenset[str],
+        reviews: ReviewLog | None = None,
     ) -> None:
         self._documents = documents
+        self._reviews = reviews
         self._policy = policy
         self._actions = actions
         self._runbooks = runbooks
@@ -105,6 +108,7 @@ class RunSchedule:
             free_slots=documents.slots.free_slots(
                 now, urgent=urgent_in[CLUSTER], urgent_ticket=urgent_in[NEW_TICKETS]
             ),
+            reviews=self._reviews,
         )  # fmt: skip
 
     def _priority(self, run: Run) -> int:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.cli.output import record
-from faultline.replay.explain import printable
+from faultline.why.tree import printable
 from sandbox.demo.spectator import Channel, DemoMoment
 from sandbox.demo.verdict import DemoVerdict, StoryResult
 from streams.model.clock import rfc3339

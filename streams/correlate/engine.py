@@ -31,6 +31,7 @@ from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.stale_reports import StaleReports
 from streams.correlate.state.store import Rows, State
 from streams.correlate.state.topology import Topology
+from streams.correlate.weighed import Weighing, weighing
 from streams.model.facts import Fact
 from streams.model.signal import Signal
 
@@ -137,6 +138,10 @@ class Engine:
             self._pruned_at = now
             self._forget(now)
         return changes + self._settle(now) + Changes(timeline=self._stale_reports.entries(now))
+
+    def weighing(self, now: datetime) -> Weighing:
+        """What is weighed now, and why each explanation is an incident or is none. Nothing is changed by it."""
+        return weighing(self._causes, self._jobs, self._publisher, now)
 
     def _forget(self, now: datetime) -> None:
         """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""

@@ -1,8 +1,10 @@
-"""`faultline explain ID`: the rule, the evidence, the rejected candidates, and what each step did or would do."""
+"""`faultline explain ID`: one incident as a tree."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +12,22 @@ import click
 
 from faultline.cli.completion import incident_argument
 from faultline.cli.output import output_option, show
+from faultline.cli.trees import fold_options, show_tree
 
 if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
+    from faultline.why.explanation import Known
     from runbooks.engine.containment import PendingRepair
     from streams.model.incident import Incident
     from streams.model.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    incident: Incident
+    runs: Sequence[Run]
+    repairs: Sequence[PendingRepair]
+    known: Known
 
 
 @click.command("explain")
@@ -25,43 +37,91 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Replay this capture and explain one of its incidents; needs no broker.",
 )
+@fold_options
 @output_option
 @click.pass_obj
-def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
-    """Explain how the root cause and the actions of an incident were decided. A unique prefix of INCIDENT_ID is enough."""
-    from faultline.replay.explain import explain
+def command(
+    config: Path | None,
+    incident_id: str,
+    capture: Path | None,
+    depth: int,
+    everything: bool,
+    output: str,
+) -> None:
+    """Explain how the root cause and the actions of an incident were decided.
+
+    A tree: the root cause with its rule, the evidence with its raw lines, the victims and what joins them to the root, each
+    rejected candidate with what would have convinced, the steps with their guardrails, and what is not known. A unique prefix of
+    INCIDENT_ID is enough.
+
+    \b
+    Examples:
+      faultline explain inc-5d55
+      faultline explain inc-5d55 --all
+      faultline explain inc- --capture docs/examples/gpu-off-bus --depth 2
+      faultline explain inc-5d55 -o json | jq .tree
+    """
     from faultline.runtime.settings import load
-    from streams.model.codec import encode_plain
+    from faultline.why.explanation import document, explanation
 
     settings = load(config)
-    incident, runs, repairs = (
+    found = (
         _from_capture(capture, settings, incident_id)
         if capture
         else asyncio.run(_live(settings, incident_id))
     )
-    record = {"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]}
-    show(output, [record], lambda: click.echo(explain(incident, runs, repairs)))
+    whole = (found.incident, found.runs, found.repairs, found.known)
+    show(
+        output,
+        (document(*whole) for _ in range(1)),
+        lambda: show_tree(explanation(*whole), depth=depth, everything=everything),
+    )
 
 
-async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
-    from faultline.cli.incident_overview import read_nodes
-    from faultline.cli.read_topics import read_incident, read_runs
+async def _live(settings: Settings, prefix: str) -> _Found:
+    from faultline.cli.raw_records import read_lines
+    from faultline.cli.read_topics import read_facts, read_incident, read_runs
+    from faultline.why.explanation import Known
+    from faultline.why.raw_lines import evidence_of
     from runbooks.engine.containment import pending_repairs
+    from streams.model.facts import JobFact, NodeFact
 
     incident = await read_incident(settings.kafka, prefix)
-    runs, nodes = await asyncio.gather(
-        read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
+    runs, facts, lines = await asyncio.gather(
+        read_runs(settings.kafka, incident),
+        read_facts(settings.kafka, incident.cluster),
+        read_lines(settings.kafka, evidence_of(incident)),
     )
-    return incident, runs, pending_repairs(incident.id, runs, nodes)
+    nodes = {fact.name: fact for fact in facts.values() if isinstance(fact, NodeFact)}
+    jobs = frozenset(fact.job.key for fact in facts.values() if isinstance(fact, JobFact))
+    known = Known(nodes, jobs, lines, has_inventory=bool(facts))
+    return _Found(incident, runs, pending_repairs(incident.id, runs, nodes), known)
 
 
-def _from_capture(
-    capture: Path, settings: Settings, prefix: str
-) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
+def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
     from faultline.cli.read_topics import pick
-    from faultline.replay.replay import replay
+    from faultline.replay.capture import read
+    from faultline.replay.replay import replay_capture
+    from faultline.why.explanation import Known
+    from faultline.why.raw_lines import evidence_of, lines_in
+    from faultline.why.silence import silent_sources
+    from runbooks.engine.guardrails.review import ReviewLog
     from streams.correlate import Config
 
-    decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
+    reviews, capture = ReviewLog(), read(directory)
+    decided = replay_capture(
+        capture, responder=settings.responder, config=Config.of(settings.correlator), reviews=reviews
+    )
     incident = pick(decided.incidents, prefix)
-    return incident, [run for run in decided.runs if run.incident == incident.id], ()
+    assert decided.standing is not None
+    view = decided.standing.responder.view(incident.cluster)
+    asked = [incident.root.node] if incident.root.node is not None else []
+    known = Known(
+        view.nodes,
+        frozenset(view.jobs),
+        lines_in(capture.records, evidence_of(incident)),
+        reviews,
+        silent_sources(capture.records, asked, view.nodes, capture.meta.end),
+        has_inventory=bool(view.nodes),
+    )
+    return _Found(incident, [run for run in decided.runs if run.incident == incident.id], (), known)

@@ -113,7 +113,7 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
 
 
 def _show_one(one: Overview, runs: list[Run], timeline: Sequence[TimelineEntry]) -> None:
-    from faultline.replay.explain import explain
+    from faultline.why.explanation import explain
 
     click.echo(explain(one.incident, runs, one.repairs))
     click.echo()

@@ -19,9 +19,9 @@ def command(config: Path | None) -> None:
     if importlib.util.find_spec("mcp") is None:
         raise click.UsageError("'faultline mcp' needs the package 'mcp': install 'faultline[mcp]'")
     from faultline.mcp.server import serve
-    from faultline.replay.explain import explain
     from faultline.runtime import logging_setup
     from faultline.runtime.settings import load
+    from faultline.why.explanation import explain
 
     settings = load(config)
     logging_setup.configure("mcp", level=settings.log_level, form=settings.log_format)

@@ -99,6 +99,17 @@ def rollout(context: GuardContext) -> Ruling | None:
     return None
 
 
+def stage_of(context: GuardContext) -> str:
+    """The stages of the pools that a run acts on, in words."""
+    facts = (context.view.nodes.get(name) for name in sorted(context.nodes))
+    pools = dict.fromkeys(fact.pool for fact in facts if fact is not None)
+    rows = {pool: _row_of(pool, context.policy.rollout) for pool in pools}
+    stages = (
+        f"{pool or 'no pool'}: {row.stage_at(context.now)}" for pool, row in rows.items() if row is not None
+    )
+    return ", ".join(stages) or "no stages are set"
+
+
 def _row_of(pool: str | None, rows: Sequence[PoolRollout]) -> PoolRollout | None:
     own = next((row for row in rows if row.pool == pool), None)
     return own or next((row for row in rows if row.pool == EVERY_POOL), None)

@@ -55,7 +55,10 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
         return "refused", f"it needs {refused[0]}, which is refused"
     if planned.action == "ask":
         return "needs_approval", planned.describe
-    ruling = judge(guard_context(transition, planned, context))
+    guards = guard_context(transition, planned, context)
+    if context.reviews is not None:
+        context.reviews.note(guards)
+    ruling = judge(guards)
     if ruling is None:
         return "would", planned.describe
     return ("needs_approval" if ruling.kind is RulingKind.ASK else "refused"), str(ruling)

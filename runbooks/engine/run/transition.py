@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from connectors.base import Effect
 from runbooks.engine.call_slots import NEW_TICKETS, FreeSlots, system_of
+from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
@@ -69,6 +70,8 @@ class RunContext:
     """The other runs of the same incident, oldest first."""
     free_slots: FreeSlots = field(default_factory=FreeSlots)
     """How many calls the run may start now."""
+    reviews: ReviewLog | None = None
+    """Keeps what every guardrail says, where somebody asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
-from streams.correlate.job_rules.verdict import JobVerdict
+from streams.correlate.job_rules.verdict import JobVerdict, LeftAlone
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
@@ -55,6 +55,8 @@ class JobCauses(CauseSource):
         """The number of sightings a job was evaluated by."""
         self._claimed: dict[Cause, set[str]] = defaultdict(set)
         """By cause: the jobs whose symptoms it explains."""
+        self.left_alone: dict[str, tuple[LeftAlone, ...]] = {}
+        """By job: what it complained of that makes no root. Nothing is decided by it."""
         self.deferred: set[str] = set()
         """Jobs that wait for the next tick to be evaluated."""
 
@@ -72,6 +74,9 @@ class JobCauses(CauseSource):
             before = self._verdicts.pop(key, JobVerdict())
             after = judge(evidence, self._config) if evidence is not None else JobVerdict()
             self._note(key, evidence)
+            self.left_alone.pop(key, None)
+            if after.left_alone:
+                self.left_alone[key] = tuple(after.left_alone)
             if after.explained or after.hypotheses or after.suspicions or after.claims:
                 self._verdicts[key] = after
                 self._causes.note(after.hypotheses)
@@ -242,6 +247,10 @@ class JobCauses(CauseSource):
             if others := [h for h in verdict.hypotheses if h.id != incident.id]:
                 return others[0]
         return None
+
+    def suspected(self) -> set[str]:
+        """Nodes that the ranks of any job suspect."""
+        return {s.node for verdict in self._verdicts.values() for s in verdict.suspicions}
 
     def claims(self, wanted: Collection[str]) -> dict[str, dict[str, list[Sighting]]]:
         """By incident and job: the symptoms it explains. Those of a root that was merged into another count for that one."""

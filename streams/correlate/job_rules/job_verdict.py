@@ -61,9 +61,11 @@ from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
+from streams.model.clock import span, to_the_second
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.message import some
 
 
 def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
@@ -108,11 +110,9 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.claim(reason, burst, burst.sightings)
         elif not own and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
-        elif not (
-            burst.says_nothing
-            or _did_no_harm(burst, evidence, hangs, config)
-            or _was_stopped(burst, evidence, config)
-        ) and not firsts.accuse(verdict, burst, loose):
+        elif (why := _no_failure(burst, evidence, hangs, config)) is not None:
+            verdict.leave(burst.sightings, *why)
+        elif not firsts.accuse(verdict, burst, loose):
             loose.setdefault(number, []).append(burst)
     crashes_of: list[tuple[Burst, Cause]] = [*firsts.accused]
     on_gpus: set[tuple[str, Entity | None]] = set()
@@ -123,7 +123,12 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         follows_gpu = place in on_gpus and crashes[0].gpu is not None
         on_gpus.add(place)
         hypothesis = application_root(evidence, crashes, number, config, follows_gpu=follows_gpu)
-        if hypothesis is not None:
+        if hypothesis is None:
+            told = (s for burst in crashes for s in burst.sightings)
+            verdict.leave(
+                told, "what its processes left says nothing by itself, or the job started since", _OWN_NEEDS
+            )
+        else:
             verdict.hypotheses.append(hypothesis)
             crashes_of += [(burst, hypothesis.id) for burst in crashes]
     wandering = wandering_ranks(evidence, hangs, config)
@@ -253,12 +258,24 @@ def _judge_hang(
         return
     deaths = only_deaths(episode.reports)
     if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
-        return  # somebody ended it on purpose, or whatever it was is over
+        # Somebody ended it on purpose, or whatever it was is over.
+        verdict.leave(
+            episode.lines,
+            "its processes ended, and the job started again, came to its end or was deleted",
+            f"ranks that wait in a collective, or no new start by {to_the_second(ready_at)}",
+        )
+        return
     heard_at = None if deaths else min(s.seen_at for s in episode.lines)
     if (removed := removed_before(evidence, episode.start, config, heard_at)) and (
         deaths or node is None or node in removed
     ):
-        return  # its ranks wait for pods that were taken away on purpose
+        verdict.leave(
+            episode.lines,
+            f"its ranks wait for pods that were taken away on purpose, from {some(sorted(removed), 3)}",
+            f"no pod of it that is asked to go within {span(config.removal)} before; or one node whose ranks alone are silent, "
+            "and that is none of these",
+        )
+        return
     if node is not None and (not deaths or finding.rule == RULE):
         verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
@@ -364,6 +381,31 @@ def _did_no_harm(burst: Burst, evidence: JobEvidence, hangs: Sequence[Episode], 
     if moved and not any(burst.start < p.start <= until for p in evidence.placements):
         return True
     return not burst.failures and all(p.succeeded is True for p in ended)
+
+
+_OWN_NEEDS = (
+    "a failure that no killed process leaves (an exception, memory that ran out, a CUDA error with its reason), or a second "
+    "try that fails alike"
+)
+
+
+def _no_failure(
+    burst: Burst, evidence: JobEvidence, hangs: Sequence[Episode], config: Config
+) -> tuple[str, str] | None:
+    """Why what processes of a job left is no failure of it, and what would make it one; None where it is one."""
+    if burst.says_nothing:
+        return "killed processes leave this, whatever they were killed for", _OWN_NEEDS
+    if _did_no_harm(burst, evidence, hangs, config):
+        return (
+            "only the kernel spoke, and the job went on or came to a good end",
+            f"a process of it that ends badly, or ranks that stand still, within {span(config.restart_settle)}",
+        )
+    if _was_stopped(burst, evidence, config):
+        return (
+            "pods of it had been taken away on purpose: by preemption, a drain, a queue or a person",
+            f"no pod of it that was asked to go within {span(config.removal)} before",
+        )
+    return None
 
 
 def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,6 +29,15 @@ class Suspicion:
     candidates: tuple[Candidate, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """What a job complained of that makes no root, and what it would have taken."""
+
+    sightings: tuple[Sighting, ...]
+    reason: str
+    needs: str
+
+
 @dataclass(slots=True)
 class JobVerdict:
     """The result for one job. `explained` lists periods of its symptoms with the cause of each."""
@@ -38,6 +47,12 @@ class JobVerdict:
     hypotheses: list[Hypothesis] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     blames: list[Blame] = field(default_factory=list)
+    left_alone: list[LeftAlone] = field(default_factory=list)
+    """For whoever asks why there is no incident; nothing is decided by it."""
+
+    def leave(self, sightings: Iterable[Sighting], reason: str, needs: str) -> None:
+        """Record that a trouble makes no root."""
+        self.left_alone.append(LeftAlone(tuple(sightings), reason, needs))
 
     def claim(
         self, cause: Cause, trouble: Burst | Episode | PlatformBlocker, symptoms: Sequence[Sighting]

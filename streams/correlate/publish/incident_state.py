@@ -84,6 +84,11 @@ class IncidentStates:
         expected = self._expected(h, hit)
         return expected is not None and expected.holds(now)
 
+    def expected_by(self, h: Hypothesis, hit: bool, now: datetime) -> str:
+        """Whose work explains a fault now; empty where none does."""
+        expected = self._expected(h, hit)
+        return expected.says if expected is not None and expected.holds(now) else ""
+
     def _expected(self, h: Hypothesis, hit: bool) -> Expectation | None:
         """Why a fault of a node is what somebody's work there does to it; None when it has to be looked at.
 

@@ -16,6 +16,7 @@ from streams.correlate.job_rules.job_evidence import placed_at
 from streams.correlate.node_rules.notices import is_pending
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
+from streams.correlate.publish.fate import Fate
 from streams.correlate.publish.incident_document import (
     Documents,
     Surroundings,
@@ -102,18 +103,8 @@ class Publisher:
         self._recounted: set[str] = set()
         for place in sorted(by_place):
             for h in sorted(by_place[place], key=lambda h: h.id):
-                if not _is_incident(h, claims.get(h.id, {})):
-                    continue
-                if h.id not in self._state.documents and h.ready_at > now:
-                    wakes.append((h.ready_at, place))
-                    continue
-                if h.id not in self._state.documents and is_old_news(h, now, self._config):
-                    continue
-                if h.id not in self._state.documents and _may_be_brief(h, claims.get(h.id, {}), now):
-                    wakes += [(at, place) for at in (h.brief_until, h.sure_at) if at is not None and at > now]
-                    continue
-                if self._is_untold(place, h, claims.get(h.id, {}), now):
-                    wakes += [(at, place) for at in self._states.ends(h) if at > now]
+                if (fate := self.fate_of(place, h, claims.get(h.id, {}), now)) is not Fate.TOLD:
+                    wakes += [(at, place) for at in self._again_at(h, fate) if at > now]
                     continue
                 amended, later = self._amend(place, h, claims.get(h.id, {}), now)
                 changes += amended
@@ -132,15 +123,45 @@ class Publisher:
         changes = self._told_first(changes, now)
         return changes + self._recount(now), wakes
 
+    def fate_of(
+        self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> Fate:
+        """Whether a root of a place is an incident by now, else why not. `claims` are the symptoms it explains, by job."""
+        if not _is_incident(h, claims):
+            return Fate.UNFELT
+        if h.id not in self._state.documents:
+            if h.ready_at > now:
+                return Fate.WAITS
+            if is_old_news(h, now, self._config):
+                return Fate.OLD_NEWS
+            if _may_be_brief(h, claims, now):
+                return Fate.BRIEF
+            if self._is_untold(place, h, claims, now):
+                return Fate.EXPECTED
+        return Fate.TOLD
+
+    def expected_by(self, h: Hypothesis, now: datetime) -> str:
+        """Whose work on its node or nodes explains a root of which nobody is told; empty where none does."""
+        return self._states.expected_by(h, bool(self._jobs_hit(h, now)), now)
+
+    def _again_at(self, h: Hypothesis, fate: Fate) -> list[datetime]:
+        """When a root that is no incident yet may become one by itself."""
+        match fate:
+            case Fate.WAITS:
+                return [h.ready_at]
+            case Fate.BRIEF:
+                return [at for at in (h.brief_until, h.sure_at) if at is not None]
+            case Fate.EXPECTED:
+                return self._states.ends(h)
+        return []
+
     def _is_untold(
         self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> bool:
         """Whether no incident is opened for what somebody's work on a node does to it.
 
-        Where an incident is known already, what it turns into is told.
+        Where another incident of the place is known already, what it turns into is told.
         """
-        if h.id in self._state.documents:
-            return False
         known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
         if any(not state.is_over and state is not IncidentState.SUPPRESSED for state in known):
             return False

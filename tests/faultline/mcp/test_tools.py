@@ -12,7 +12,7 @@ import pytest
 from faultline.live_view.view import LiveView
 from faultline.mcp.fenced_text import MAX_ANSWER, answer, json_line
 from faultline.mcp.tools import Tools
-from faultline.replay.explain import explain
+from faultline.why.explanation import explain
 from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput
 from streams.model.facts import NodeFact

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from faultline.chat.thread_messages import root_message
-from faultline.replay.explain import explain
+from faultline.why.explanation import explain
 from streams.model.entity import Entity
 from streams.model.facts import Fact, JobFact
 from streams.model.incident import Certainty, Incident, IncidentState

@@ -1,0 +1,109 @@
+"""Sources that fell silent: what used to be read of a node and was not any more at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import pairwise
+from statistics import median
+
+from streams.kafka.topics import RAW
+from streams.model.clock import moment, span
+from streams.model.record import RawRecord
+
+LEAST = timedelta(minutes=3)
+"""A shorter pause of a source is none: shippers batch, and scrapes are a minute apart."""
+ENOUGH = 5
+"""Records that a source must have sent, before its pauses say anything."""
+FACTOR = 5
+"""A source is silent once nothing came for so many times its usual pause."""
+_NAMES = {
+    "raw.node-logs": "system log",
+    "raw.job-logs": "job log",
+    "raw.metrics": "metrics",
+    "raw.fabric": "fabric record",
+    "raw.k8s-events": "Kubernetes event",
+    "raw.alerts": "alert",
+}
+_STEADY = ("raw.metrics", "raw.node-logs", "raw.job-logs")
+"""Topics whose sources speak all the time. Events and alerts come only when there is something to tell."""
+_DCGM = b"DCGM_"
+
+
+@dataclass(frozen=True, slots=True)
+class SilentSource:
+    """One source of one node. `since` is when it was heard last; None where it never was, though those of other nodes were."""
+
+    node: str
+    source: str
+    since: datetime | None
+    usual: timedelta | None = None
+    """How far apart its records usually are."""
+
+    def __str__(self) -> str:
+        if self.since is None:
+            return f"no {self.source} from {self.node} at all, though other nodes have it"
+        usual = f"; one comes every {span(self.usual)} else" if self.usual is not None else ""
+        return f"no {self.source} from {self.node} since {moment(self.since)}{usual}"
+
+
+@dataclass(slots=True)
+class _Heard:
+    times: list[datetime] = field(default_factory=list)
+
+
+def silent_sources(
+    records: Mapping[str, Collection[RawRecord]], nodes: Iterable[str], others: Iterable[str], at: datetime
+) -> tuple[SilentSource, ...]:
+    """The sources of these nodes that were silent at a time, by what the raw topics hold before it.
+
+    Args:
+        records: Raw records by topic.
+        nodes: The nodes that are asked about.
+        others: Other nodes, to tell what sources there are.
+        at: The time.
+    """
+    wanted, rest = sorted(set(nodes)), sorted(set(others) - set(nodes))
+    if not wanted:
+        return ()
+    heard: dict[tuple[str, str], _Heard] = {}
+    known: set[str] = set()
+    mine, theirs = _pattern(wanted), _pattern(rest)
+    for topic in (topic.name for topic in RAW if topic.name in _STEADY):
+        for record in records.get(topic, ()):
+            if record.timestamp > at or record.value is None:
+                continue
+            name = _source(topic, record.value)
+            hay = record.value if record.key is None else record.key + b"\0" + record.value
+            for node in set(mine.findall(hay)):
+                heard.setdefault((node.decode(), name), _Heard()).times.append(record.timestamp)
+            if theirs is not None and name not in known and theirs.search(hay):
+                known.add(name)
+    known |= {name for _, name in heard}
+    found = (_silence(node, name, heard.get((node, name)), at) for node in wanted for name in sorted(known))
+    return tuple(one for one in found if one is not None)
+
+
+def _silence(node: str, source: str, heard: _Heard | None, at: datetime) -> SilentSource | None:
+    if heard is None:
+        return SilentSource(node, source, None)
+    times = sorted(heard.times)
+    if len(times) < ENOUGH:
+        return None
+    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
+    usual = timedelta(seconds=median(pauses))
+    if at - times[-1] <= max(LEAST, FACTOR * usual):
+        return None
+    return SilentSource(node, source, times[-1], usual)
+
+
+def _source(topic: str, value: bytes) -> str:
+    return "DCGM metrics" if topic == "raw.metrics" and _DCGM in value else _NAMES.get(topic, topic)
+
+
+def _pattern(names: list[str]) -> re.Pattern[bytes]:
+    """One of the names as a whole: `gpu-1` is no part of `gpu-12`."""
+    every = b"|".join(re.escape(name.encode()) for name in sorted(names, key=len, reverse=True))
+    return re.compile(rb"(?<![\w.-])(?:" + (every or rb"(?!)") + rb")(?![\w-])")
