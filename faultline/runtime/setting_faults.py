@@ -16,13 +16,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from streams.config.section import ContradictionAt
+from streams.config.table_overlay import VARIABLE as CATALOG_DIR
 from streams.model.similar import suggestion
 
 Path = tuple[int | str, ...]
 
 PREFIX = "FAULTLINE_"
 SETTINGS_FILE = "FAULTLINE_CONFIG"
-"""The one variable of the same prefix that is no setting: where the settings file is."""
+"""Where the settings file is."""
+NO_SETTINGS = (SETTINGS_FILE, CATALOG_DIR)
+"""Variables of the same prefix that are no settings."""
 
 
 def fault_lines(
@@ -94,7 +97,7 @@ def unknown_variables(model: type[BaseModel], environment: Mapping[str, str] = o
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The variables of our prefix by name, each with the path of the setting it would set."""
     for name in sorted(environment):
-        if name.upper().startswith(PREFIX) and name != SETTINGS_FILE:
+        if name.upper().startswith(PREFIX) and name not in NO_SETTINGS:
             yield name, tuple(name[len(PREFIX) :].lower().split("__"))
 
 

@@ -5,12 +5,15 @@ Separate from the settings, because a file mounted into one pod is missing in an
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from faultline.runtime.processes import PROCESSES
 from faultline.runtime.settings import Settings
+from streams.config.table_overlay import VARIABLE as CATALOG_DIR
+from streams.config.table_overlay import unknown_files
 from streams.model.errors import BadInput, ConfigError
 
 
@@ -28,7 +31,7 @@ def require(settings: Settings, process: str) -> None:
 
 def faults(settings: Settings, processes: tuple[str, ...] = tuple(PROCESSES)) -> list[str]:
     """The problems for any of the processes, without duplicates."""
-    found = list(_kafka(settings))
+    found = [*_kafka(settings), *_catalog()]
     for name in processes:
         if name in _CHECKS:
             found += _CHECKS[name](settings)
@@ -38,6 +41,14 @@ def faults(settings: Settings, processes: tuple[str, ...] = tuple(PROCESSES)) ->
 def _kafka(settings: Settings) -> Iterator[str]:
     for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
         yield from _file(f"kafka.{key}", getattr(settings.kafka, key))
+
+
+def _catalog() -> Iterator[str]:
+    if folder := os.environ.get(CATALOG_DIR):
+        try:
+            yield from unknown_files(Path(folder))
+        except ConfigError as error:
+            yield f"{CATALOG_DIR}: {error}"
 
 
 def _inventory(settings: Settings) -> Iterator[str]:

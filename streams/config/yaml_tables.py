@@ -8,6 +8,7 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from streams.config.table_overlay import laid_over, overlay_of, read_yaml
 from streams.model.errors import ConfigError
 
 T = TypeVar("T")
@@ -23,15 +24,16 @@ class Strict(BaseModel):
 
 
 def load_table(path: Path, kind: type[T]) -> T:
-    """One data file, validated as `kind`.
+    """One data file, with what a site lays over it (`table_overlay`), validated as `kind`.
 
     Raises:
         ConfigError: naming the file and the first key that is wrong.
     """
+    content, source = read_yaml(path, LOADER), path.name
+    if (overlay := overlay_of(path)) is not None:
+        content, source = laid_over(content, read_yaml(overlay, LOADER)), f"{overlay} over {path.name}"
     try:
-        return TypeAdapter(kind).validate_python(yaml.load(path.read_text(), LOADER))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path.name} cannot be read: {error}") from error
+        return TypeAdapter(kind).validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ConfigError(f"{path.name}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
