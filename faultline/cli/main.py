@@ -57,6 +57,7 @@ COMMANDS = {
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",
+    "whatif": "decide a capture again with an edit, and show what differs, with why (read-only)",
 }
 
 NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("sandbox",)}

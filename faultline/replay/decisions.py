@@ -17,6 +17,7 @@ from faultline.replay.replay import Replayed
 from faultline.report.cost import cost_of
 from runbooks.engine.guardrails.evidence import APPROVE_MODE
 from runbooks.language.schema import Runbook
+from runbooks.language.select import select
 from streams.config.settings import ResponderSettings
 from streams.correlate.policy.rules import meaning
 from streams.model.incident import Incident
@@ -74,8 +75,8 @@ class Decision:
     """Coordinates of the records that it was decided by."""
     runbooks: tuple[str, ...]
     """Those that ran for it, in their order."""
-    runbook_why: tuple[str, ...]
-    """Why each was chosen, or why none was."""
+    runbook_why: str
+    """Why the first was chosen, or why none was."""
     mode: str
     """The most permissive mode that they have here; empty without one."""
     steps: tuple[DecidedStep, ...]
@@ -102,7 +103,12 @@ def ceilings(runbooks: Iterable[Runbook], responder: ResponderSettings) -> dict[
 
 
 def decisions_of(
-    replayed: Replayed, modes: Mapping[str, Mode], until: datetime | None = None, *, page_shadow: bool = False
+    replayed: Replayed,
+    modes: Mapping[str, Mode],
+    until: datetime | None = None,
+    *,
+    runbooks: Sequence[Runbook] = (),
+    page_shadow: bool = False,
 ) -> tuple[Decision, ...]:
     """What a replay decided, by fault time.
 
@@ -110,6 +116,7 @@ def decisions_of(
         replayed: Its result.
         modes: How far each runbook would go (`ceilings`).
         until: When an open incident's costs are counted to, and its pages waited for; by default the last thing that happened.
+        runbooks: Those of the replay; with them a decision tells why its runbook was chosen before the others.
         page_shadow: Whether a sink wants pages for plans in shadow mode.
     """
     now = until or _last(replayed.incidents.values(), replayed.runs)
@@ -122,7 +129,8 @@ def decisions_of(
         mode = _mode(mine, modes)
         told = replayed.publications[incident.id].revisions > 0
         page = due_page(incident, mine, steps, mode, now, page_shadow=page_shadow) if told else None
-        found.append(_decision(incident, mine, steps, mode, page, now, none.get(incident.id, "")))
+        why = _why(incident, mine, runbooks) or none.get(incident.id, "")
+        found.append(_decision(incident, mine, steps, mode, page, now, why))
     return in_time(found)
 
 
@@ -157,7 +165,7 @@ def _decision(
     mode: Mode | None,
     page: Page | None,
     now: datetime,
-    why_none: str = "",
+    why: str = "",
 ) -> Decision:
     chosen = next((one.rule for one in incident.candidates if one.chosen), "")
     cost = cost_of(incident, runs, milestones(incident, runs), {}, now)
@@ -181,14 +189,22 @@ def _decision(
         nodes=incident.nodes,
         evidence=frozenset(line.coordinates for proof in incident.proofs for line in proof.evidence),
         runbooks=tuple(dict.fromkeys(run.plan.runbook for run in runs)),
-        runbook_why=tuple(dict.fromkeys(run.plan.why for run in runs if run.plan.why))
-        if runs
-        else (why_none,),
+        runbook_why=why or "; ".join(dict.fromkeys(run.plan.why for run in runs if run.plan.why)),
         mode=mode.value if mode is not None else "",
         steps=steps,
         page=page,
         gpu_hours=cost.lost,
         replayed=cost.replayed,
+    )
+
+
+def _why(incident: Incident, runs: Sequence[Run], runbooks: Sequence[Runbook]) -> str:
+    """The reason of the choice, where it is still the same by the incident's last revision."""
+    choice = select(incident, runbooks) if runs and runbooks else None
+    return (
+        choice.why
+        if choice is not None and choice.runbook and choice.runbook.id == runs[0].plan.runbook
+        else ""
     )
 
 

@@ -199,16 +199,16 @@ def _choice(before: Decision, after: Decision) -> Iterator[Difference]:
     if before.runbooks != after.runbooks:
         yield Difference(
             Aspect.RUNBOOK, "runbook", " → ".join(before.runbooks) or "none", " → ".join(after.runbooks) or "none",
-            "; ".join(before.runbook_why), "; ".join(after.runbook_why),
+            before.runbook_why, after.runbook_why,
         )  # fmt: skip
     if before.runbooks and after.runbooks and before.mode != after.mode:
         yield Difference(Aspect.MODE, "mode", before.mode, after.mode)
 
 
 def _plan(before: Decision, after: Decision) -> Iterator[Difference]:
-    left = _by_deed(before)
+    left = _bydeed_of(before)
     for step in after.steps:
-        was = left.get(_deed(step, after))
+        was = left.get(deed_of(step, after))
         if not was:
             yield _step_there(step, 1)
             continue
@@ -223,14 +223,14 @@ def _plan(before: Decision, after: Decision) -> Iterator[Difference]:
         yield _step_there(step, 0)
 
 
-def _by_deed(one: Decision) -> defaultdict[tuple[str, str], list[DecidedStep]]:
+def _bydeed_of(one: Decision) -> defaultdict[tuple[str, str], list[DecidedStep]]:
     found: defaultdict[tuple[str, str], list[DecidedStep]] = defaultdict(list)
     for step in one.steps:
-        found[_deed(step, one)].append(step)
+        found[deed_of(step, one)].append(step)
     return found
 
 
-def _deed(step: DecidedStep, of: Decision) -> tuple[str, str]:
+def deed_of(step: DecidedStep, of: Decision) -> tuple[str, str]:
     """What is done to what: the same whatever runbook does it, and whatever the incident is called."""
     return step.action, step.target.replace(of.incident, "")
 

@@ -31,7 +31,7 @@ from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord
 from streams.model.kinds import SignalKind
 from streams.model.record import RawRecord
-from streams.model.run import Mode
+from streams.model.run import Mode, Run
 from streams.model.signal import Signal
 
 
@@ -161,6 +161,14 @@ def state_of(capture: Capture) -> Iterator[FactNews | ControlNews]:
     for record in in_time_order(capture.state.get(CONTROLS.name, ())):
         if record.value is not None:
             yield ControlNews(record.timestamp, _decoded(capture, Control, record))
+
+
+def recorded_runs(capture: Capture) -> tuple[Run, ...]:
+    """The runs that production carried out or planned, each as it was last."""
+    latest: dict[bytes, RawRecord] = {}
+    for record in in_time_order(_with_state(capture, RUNS.name)):
+        latest[record.key or b""] = record
+    return tuple(_decoded(capture, Run, one) for one in latest.values() if one.value is not None)
 
 
 def fact_news(capture: Capture, record: RawRecord) -> FactNews:

@@ -181,6 +181,37 @@ def load(path: Path | None = None) -> Settings:
     return settings
 
 
+def edited(settings: Settings, pairs: Sequence[str]) -> Settings:
+    """Settings with other values: each pair is `KEY=VALUE`, the key as in the file (`responder.kill_switch`), the value YAML.
+
+    Raises:
+        ConfigError: naming every pair that is wrong, and what would be right.
+    """
+    faults: list[str] = []
+    values: dict[str, Any] = settings.model_dump(exclude_unset=True)
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            faults.append(f"  {key}: {text!r} is no YAML: {' '.join(str(error).split())}")
+            continue
+        if not equals or not key:
+            faults.append(f"  {pair}: expected KEY=VALUE")
+            continue
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        values = _merged(values, value)
+    try:
+        made = _WithoutEnvironment(**values)
+    except ValidationError as error:
+        faults += fault_lines(error, Settings, None)
+        faults += [line for line in _further(error, values, None) if line not in faults]
+    if faults:
+        raise ConfigError("settings that are set are not usable:\n" + "\n".join(faults))
+    return made
+
+
 def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None) -> list[str]:
     """Contradictions among the valid values: pydantic looks for them only where all values of a section, and of all sections
     within it, are valid and go together."""

@@ -85,7 +85,7 @@ def test_an_incident_without_a_runbook_says_why_it_has_none() -> None:
     alone = replay_capture(CAPTURE, runbooks=())
     for one in decisions_of(alone, {}, CAPTURE.meta.end):
         assert (one.runbooks, one.steps, one.mode) == ((), (), "")
-        assert "no runbook matches" in one.runbook_why[0]
+        assert "no runbook matches" in one.runbook_why
         assert one.page is not None
         assert one.page.situation == "unattended"
 

@@ -17,7 +17,7 @@ DECISION = Decision(
     incident="inc-1", cluster="c", family="gpu_off_bus", root="GPU 0 on a", root_key="c/a/0", certainty="decisive",
     severity="critical", state="open", merged_into="", title="GPU fell off the bus on a", reason="XID 79",
     rule="hardware evidence", rule_means="a code of the device", fault_at=NOON, opened_at=NOON, jobs=("Job ml/x",),
-    nodes=("a",), evidence=frozenset({"raw.node-logs:0:1"}), runbooks=("gpu",), runbook_why=("gpu matches",),
+    nodes=("a",), evidence=frozenset({"raw.node-logs:0:1"}), runbooks=("gpu",), runbook_why="gpu matches",
     mode="auto", steps=(CORDON, TICKET), page=None, gpu_hours=2.0, replayed=None,
 )  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_another_verdict_has_the_reasons_of_both_sides() -> None:
 def test_another_runbook_with_the_same_steps_is_told_as_that_alone() -> None:
     steps = tuple(replace(step, runbook="mine", step=f"my-{step.step}") for step in DECISION.steps)
     (pair,) = differences(
-        [DECISION], [replace(DECISION, runbooks=("mine",), runbook_why=("mine wins",), steps=steps)]
+        [DECISION], [replace(DECISION, runbooks=("mine",), runbook_why="mine wins", steps=steps)]
     )
     (one,) = pair.differences
     assert (one.aspect, one.before, one.after, one.why_after) == (Aspect.RUNBOOK, "gpu", "mine", "mine wins")

@@ -1,0 +1,113 @@
+"""`faultline whatif SOURCE`: what an edit would have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from faultline.cli.groups import examples
+from faultline.cli.main import EXIT_NO
+from faultline.cli.output import output_option, show
+from faultline.cli.progress import progress
+from faultline.cli.write_out import write_out
+from streams.model.errors import BadInput
+
+if TYPE_CHECKING:
+    from faultline.replay.what_if.budget import Exceeded
+    from faultline.replay.what_if.result import WhatIf
+
+FORMATS = ("markdown", "html", "junit", "sarif")
+_SUFFIXES = {".md": "markdown", ".html": "html", ".xml": "junit", ".sarif": "sarif"}
+_FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+
+
+@click.command(
+    "whatif",
+    epilog=examples(
+        ("faultline whatif captures/march --set responder.blast_radius.max_nodes=5", "a guardrail"),
+        ("faultline whatif captures/march --runbooks runbooks/ --out change.md", "for a pull request"),
+        ("faultline whatif captures/march --catalog rows/ --budget culprits=0,cordons=0", "a check"),
+        ("faultline whatif captures/march --checkpoint-every 20m --spares 4", "what it would have saved"),
+        exits="0 compared, 1 a budget is exceeded (or, with --fail-on-difference, anything differs), 2 bad input",
+    ),
+)
+@click.argument("source")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Another value of a setting; again for more."
+)
+@click.option("--config", "other", type=_FILE, help="Another settings file, for the edited side.")
+@click.option(
+    "--runbooks", "folders", multiple=True, type=click.Path(path_type=Path, exists=True),
+    help="Runbooks in place of those of responder.runbook_dirs; again for more.",
+)  # fmt: skip
+@click.option(
+    "--catalog", type=_FOLDER, help="Rows laid over the detector's catalog and the correlator's tables."
+)
+@click.option("--topology", type=_FILE, help="Another topology file.")
+@click.option(
+    "--budget", "budgets", multiple=True, metavar="KEY=N,…",
+    help="Exit with 1 when more than that differs: cordons=0,culprits=0,pages=2,gpu_hours=10 …",
+)  # fmt: skip
+@click.option("--fail-on-difference", is_flag=True, help="Exit with 1 when anything differs.")
+@click.option(
+    "--format", "chosen", type=click.Choice(FORMATS), help="Format of --out (default: by its name)."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, besides what is printed."
+)
+@output_option
+@click.pass_context
+def command(
+    ctx: click.Context, source: str, pairs: tuple[str, ...], other: Path | None, folders: tuple[Path, ...],
+    catalog: Path | None, topology: Path | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
+    chosen: str | None, out: Path | None, output: str,
+) -> None:  # fmt: skip
+    """Decide the records of SOURCE twice, as it is and with an edit, and show what differs, with why.
+
+    SOURCE is a capture. Its own settings and runbooks count where it has any, else those of the command. Nothing is called.
+    """
+    from faultline.cli.what_if_text import show_what_if
+    from faultline.replay.capture import read
+    from faultline.replay.what_if.budget import exceeded, read_budget
+    from faultline.replay.what_if.result import what_if
+    from faultline.replay.what_if.sides import Given, names_without_effect, sides
+    from faultline.runtime.settings import load
+
+    budget, kind = read_budget(budgets), _format(chosen, out)
+    given = Given(pairs, other, folders, catalog, topology)
+    both = sides(read(Path(source)), load(ctx.obj), given)
+    for name in names_without_effect(both.edits):
+        click.echo(f"{name}: no replay decides by it", err=True)
+    with progress(f"replaying {source} twice", 2, "replays") as shown:
+        found = what_if(source, both, shown.advance)
+    over = exceeded(found.summary, budget)
+    if out is not None and kind is not None:
+        write_out(_written(found, kind, over, fail_all=fail_on_difference), out)
+    show(output, found.lines(), lambda: show_what_if(found))
+    for one in over:
+        click.echo(f"over budget: {one}", err=True)
+    ctx.exit(EXIT_NO if over or (fail_on_difference and found.summary.differs) else 0)
+
+
+def _format(chosen: str | None, out: Path | None) -> str | None:
+    if out is None:
+        if chosen is not None:
+            raise BadInput("--format needs --out FILE: what is printed has --output")
+        return None
+    kind = chosen or _SUFFIXES.get(out.suffix.lower())
+    if kind is None:
+        raise BadInput(f"{out}: what format? Name it with --format, or end it with {', '.join(_SUFFIXES)}")
+    return kind
+
+
+def _written(found: WhatIf, kind: str, over: Sequence[Exceeded], *, fail_all: bool) -> str:
+    from faultline.replay.what_if.check_files import junit, sarif
+    from faultline.replay.what_if.page import html_of, markdown_of
+
+    if kind in ("junit", "sarif"):
+        return (junit if kind == "junit" else sarif)(found, over, fail_all=fail_all)
+    return (html_of if kind == "html" else markdown_of)(found, over)
