@@ -46,4 +46,4 @@ def examples(*rows: str | tuple[str, str], exits: str = "") -> str:
     lines = [f"  {line:{longest}}   # {about}" if about else f"  {line}" for line, about in pairs]
     # \b keeps click from filling the lines of a paragraph.
     text = "\n".join(["\b", "Examples:", *lines])
-    return f"{text}\n\n\b\nExit codes: {exits}." if exits else text
+    return f"{text}\n\nExit codes: {exits}." if exits else text

@@ -26,7 +26,9 @@ def picked(known: Mapping[str, T], given: str, *, what: str, prefix: str = "", s
         return known[found[0]]
     if found:
         raise BadInput(f"{given} matches {len(found)} {what}s: {listed(found)}")
-    raise BadInput(f"no {what} {given}{suggestion(wanted, known)}{f'; {see}' if see else ''}")
+    # Without the prefix, or every id would be similar to every other.
+    meant = suggestion(wanted.removeprefix(prefix), {name.removeprefix(prefix) for name in known})
+    raise BadInput(f"no {what} {given}{f' ({see})' if see else ''}{meant}")
 
 
 def unknown_name(what: str, given: str, known: Collection[str], *, place: str = "") -> BadInput:

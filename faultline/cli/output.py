@@ -33,13 +33,13 @@ output_option = click.option(
 """The `--output` option of every command that prints a result."""
 
 
-def show(output: str, records: Iterable[Any], as_table: Callable[[], None]) -> None:
+def show(output: str, records: Iterable[Any], as_table: Callable[[], None] | None = None) -> None:
     """Print the result of a command: its records as JSON or YAML, or what `as_table` prints for people.
 
     The records are not read for a table. What is longer than the terminal is paged.
     """
     with terminal.paged():
-        if output == "table":
+        if output == "table" and as_table is not None:
             as_table()
             return
         for one in records:

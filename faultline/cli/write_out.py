@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from faultline.cli import terminal
 from streams.model.errors import BadInput
 
 FORMATS = ("md", "html", "json")
@@ -26,7 +27,8 @@ def write_out(text: str, out: Path | None) -> None:
         BadInput: when the file cannot be written.
     """
     if out is None:
-        click.echo(text, nl=False)
+        with terminal.paged():
+            click.echo(text, nl=False)
         return
     try:
         with tempfile.NamedTemporaryFile(

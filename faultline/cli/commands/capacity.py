@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339, utc_now
 
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from streams.model.facts import Fact
 
 
-@click.command("capacity")
+@click.command(
+    "capacity",
+    epilog=examples(
+        ("faultline capacity", "what waits, and what each pool has left"),
+        ("faultline capacity --capture docs/examples/gpu-off-bus", "as of the end of a capture"),
+    ),
+)
 @click.option(
     "--capture",
     type=click.Path(path_type=Path, exists=True, file_okay=False),

@@ -7,18 +7,31 @@ from typing import Any
 
 import click
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.output import output_option, show, table
 from faultline.runtime.processes import PROCESSES
 from streams.model.errors import ConfigError
 
 
-@click.group("config", cls=Group)
+@click.group(
+    "config",
+    cls=Group,
+    epilog=examples(
+        ("faultline config check", "are the settings and all files they name right?"),
+    ),
+)
 def command() -> None:
     """Settings: environment variables FAULTLINE_* over a YAML file over the defaults."""
 
 
-@command.command("check")
+@command.command(
+    "check",
+    epilog=examples(
+        "faultline config check",
+        ("faultline --config faultline.yaml config check --process responder", "the files of one process"),
+        "faultline config check -o yaml",
+    ),
+)
 @click.option(
     "--process",
     "process",

@@ -9,10 +9,17 @@ from pathlib import Path
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import output_option
 
 
-@click.command("demo")
+@click.command(
+    "demo",
+    epilog=examples(
+        "faultline demo",
+        ("faultline demo --stay", "then look around in the console"),
+    ),
+)
 @output_option
 @click.option(
     "--capture",

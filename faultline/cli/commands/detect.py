@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import FORMATS, record, table
 from streams.model.clock import moment, parse_rfc3339, utc_now
 from streams.model.errors import BadInput
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from streams.model.signal import Signal
 
 
-@click.command("detect")
+@click.command(
+    "detect",
+    epilog=examples(
+        ("faultline detect /var/log/kern.log", "one JSON object for each signal"),
+        ("journalctl -k -o short-iso | faultline detect -o table", "what this machine's kernel has said"),
+    ),
+)
 @click.argument(
     "files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import orjson
 
+from faultline.cli.groups import examples
+from faultline.cli.output import output_option, show
 from faultline.cli.since import since_of
 from faultline.cli.write_out import FORMATS, format_of, write_out
 
@@ -18,14 +21,13 @@ if TYPE_CHECKING:
 
 @click.command(
     "digest",
-    epilog="""\b
-Examples:
-  faultline digest                                  the last seven days, Markdown on stdout
-  faultline digest --since 30d --out march.html     a month, as a page to send around
-  faultline digest --since 24h --format json        every number with the ids that made it
-
-\b
-Exit codes: 0 written, 2 bad input, 3 Kafka is unreachable.""",
+    epilog=examples(
+        ("faultline digest", "the last seven days, Markdown on stdout"),
+        ("faultline digest --since 30d --out march.html", "a month, as a page to send around"),
+        ("faultline digest --since 24h --format json", "every number with the ids that made it"),
+        ("faultline digest --capture docs/examples/gpu-off-bus", "of a replay"),
+        exits="0 written, 2 bad input, 3 Kafka is unreachable",
+    ),
 )
 @click.option(
     "--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, or a time (RFC 3339)."
@@ -44,9 +46,15 @@ Exit codes: 0 written, 2 bad input, 3 Kafka is unreachable.""",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Replay this capture and report all of it; needs no broker. --since is ignored.",
 )
+@output_option
 @click.pass_obj
 def command(
-    config: Path | None, since: str, chosen: str | None, out: Path | None, capture: Path | None
+    config: Path | None,
+    since: str,
+    chosen: str | None,
+    out: Path | None,
+    capture: Path | None,
+    output: str,
 ) -> None:
     """What happened on the cluster: incidents by family and state, times to notice, decide and recover, GPU-hours lost and saved,
     repeat offenders, what waited for people, what they overruled, and what shadow mode would have done.
@@ -63,7 +71,10 @@ def command(
     else:
         documents = asyncio.run(cluster_of_topics(settings))
         begin = since_of(since, documents.now)
-    write_out(written(documents, kind, begin, documents.now), out)
+    if output == "table":
+        write_out(written(documents, kind, begin, documents.now), out)
+    else:
+        show(output, [orjson.loads(written(documents, "json", begin, documents.now))])
 
 
 def written(documents: ClusterDocuments, kind: str, since: datetime, until: datetime) -> str:

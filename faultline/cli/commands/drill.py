@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
+from faultline.cli.groups import examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339
@@ -21,13 +22,11 @@ WAIT_S = 60.0
 
 @click.command(
     "drill",
-    epilog="""\\b
-Examples:
-  faultline drill                  every hop with its time
-  faultline drill --output json    for a timer that alerts when it fails
-
-\\b
-Exit codes: 0 it went all the way and its incident is closed, 1 it stopped at a hop, 2 bad input, 3 Kafka is unreachable.""",
+    epilog=examples(
+        ("faultline drill", "every hop with its time"),
+        ("faultline drill --output json", "for a timer that alerts when it fails"),
+        exits="0 it went all the way and its incident is closed, 1 it stopped at a hop, 2 bad input, 3 Kafka is unreachable",
+    ),
 )
 @click.option(
     "--wait", "wait_s", type=Finite(min=1, max=75), default=WAIT_S, show_default=True,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
@@ -30,12 +30,26 @@ MOST_MINUTES = 366 * 24 * 60.0
 """The longest freeze with an end: one year. A longer one has no end and is thawed by command."""
 
 
-@click.group("guard", cls=Group, default="status")
+@click.group(
+    "guard",
+    cls=Group,
+    default="status",
+    epilog=examples(
+        ("faultline guard", "what is in force, and how much of each limit is used"),
+        ('faultline guard kill --reason "storage is down"', "start nothing destructive"),
+    ),
+)
 def command() -> None:
     """Safety controls and limits in force. Without a subcommand: same as `status`."""
 
 
-@command.command("status")
+@command.command(
+    "status",
+    epilog=examples(
+        "faultline guard status",
+        ("faultline guard status -o json | jq .kill_switch.on", "for scripts"),
+    ),
+)
 @output_option
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
@@ -76,10 +90,10 @@ def _show_status(
         table(("when", "who", "change"), changes, empty="")
 
 
-def _change(verb: Verb, help_text: str) -> None:
+def _change(verb: Verb, help_text: str, example: str) -> None:
     """Add one subcommand that sends a cluster-wide command."""
 
-    @command.command(verb.value, help=help_text)
+    @command.command(verb.value, help=help_text, epilog=examples(example))
     @send_options
     @click.pass_obj
     def change(config: Path | None, options: SendOptions) -> None:
@@ -91,9 +105,18 @@ def _change(verb: Verb, help_text: str) -> None:
 _change(
     Verb.KILL,
     "Engage the kill switch: no destructive step is started, including in runs already in progress.",
+    'faultline guard kill --reason "storage is down"',
 )
-_change(Verb.UNKILL, "Release the kill switch if a command engaged it (not the settings); approvers only.")
-_change(Verb.RESET, "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.")
+_change(
+    Verb.UNKILL,
+    "Release the kill switch if a command engaged it (not the settings); approvers only.",
+    'faultline guard unkill --reason "storage is back"',
+)
+_change(
+    Verb.RESET,
+    "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.",
+    'faultline guard reset --reason "the switch was rebooted on purpose"',
+)
 
 
 _scope_option = click.option(
@@ -101,7 +124,13 @@ _scope_option = click.option(
 )
 
 
-@command.command("freeze")
+@command.command(
+    "freeze",
+    epilog=examples(
+        ('faultline guard freeze --for 90 --reason "switch upgrade"', "the cluster, 90 minutes"),
+        ("faultline guard freeze --scope pool:h100 --until 2026-03-01T06:00:00Z", "one pool"),
+    ),
+)
 @_scope_option
 @click.option("--force", is_flag=True, help="Accept a pool or namespace that is not (yet) in the inventory.")
 @click.option("--until", default=None, help="End of the freeze, RFC 3339 (2026-03-01T06:00:00Z).")
@@ -140,7 +169,13 @@ def freeze(
     _send(settings, Verb.FREEZE, options, scope=scope, until=end)
 
 
-@command.command("thaw")
+@command.command(
+    "thaw",
+    epilog=examples(
+        "faultline guard thaw",
+        "faultline guard thaw --scope pool:h100 --reason done",
+    ),
+)
 @_scope_option
 @send_options
 @click.pass_obj

@@ -13,7 +13,7 @@ import click
 
 from faultline.cli.arguments import Finite
 from faultline.cli.completion import incident_argument
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment
@@ -30,12 +30,27 @@ if TYPE_CHECKING:
     from streams.model.run import Run
 
 
-@click.group("incidents", cls=Group, default="list")
+@click.group(
+    "incidents",
+    cls=Group,
+    default="list",
+    epilog=examples(
+        ("faultline incidents", "open ones, and what each waits for"),
+        ("faultline incidents show inc-5d55", "one, with its timeline"),
+        ('faultline incidents approve inc-5d55 --reason "seen, go on"', "go on"),
+    ),
+)
 def command() -> None:
     """List, show and act on incidents. Without a subcommand: list open incidents."""
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "faultline incidents list",
+        ("faultline incidents list --all -o json | jq -r .id", "the ids of all, also resolved ones"),
+    ),
+)
 @click.option("--all", "everything", is_flag=True, help="Include resolved incidents.")
 @output_option
 @click.pass_obj
@@ -81,7 +96,13 @@ def _derived(one: Overview) -> dict[str, Any]:
     }
 
 
-@command.command("show")
+@command.command(
+    "show",
+    epilog=examples(
+        "faultline incidents show inc-5d55",
+        "faultline incidents show inc-5d55 -o yaml",
+    ),
+)
 @incident_argument
 @output_option
 @click.pass_obj
@@ -160,7 +181,7 @@ _MINUTES: dict[Verb, float] = {Verb.SNOOZE: 10.0, Verb.SILENCE: 60.0}
 _DAY_MINUTES = 1440.0
 
 
-def _decide(verb: Verb, help_text: str) -> None:
+def _decide(verb: Verb, help_text: str, example: str) -> None:
     """Add one subcommand that writes an operator's decision to the `commands` topic."""
 
     def decide_on(
@@ -192,22 +213,41 @@ def _decide(verb: Verb, help_text: str) -> None:
     if verb is Verb.NOTE:
         decorated = click.argument("text")(decorated)
     decorated = incident_argument(decorated)
-    command.command(verb.value.replace("_", "-"), help=help_text)(decorated)
+    command.command(verb.value.replace("_", "-"), help=help_text, epilog=examples(example))(decorated)
 
 
-_HELP: dict[Verb, str] = {
-    Verb.ACK: "Acknowledge: you are working on it. Escalation stops, running automation continues.",
-    Verb.APPROVE: "Approve the pending step of the current plan.",
-    Verb.REJECT: "Reject the pending step; the run is cancelled.",
-    Verb.STOP: "Stop the run: no further step is started.",
-    Verb.RESOLVE: "Resolve the incident.",
-    Verb.HAND_OVER: "Take the incident over: its run stops, nothing it did is undone.",
-    Verb.SNOOZE: "Not now: destructive steps that have not begun wait.",
-    Verb.SILENCE: "No posts and pages about the incident for a while; decisions are still shown.",
-    Verb.NOTE: "Add a line to the incident's timeline.",
+_HELP: dict[Verb, tuple[str, str]] = {
+    Verb.ACK: (
+        "Acknowledge: you are working on it. Escalation stops, running automation continues.",
+        "ack inc-5d55",
+    ),
+    Verb.APPROVE: (
+        "Approve the pending step of the current plan.",
+        'approve inc-5d55 --reason "seen, go on"',
+    ),
+    Verb.REJECT: (
+        "Reject the pending step; the run is cancelled.",
+        'reject inc-5d55 --reason "maintenance tonight"',
+    ),
+    Verb.STOP: ("Stop the run: no further step is started.", "stop inc-5d55"),
+    Verb.RESOLVE: ("Resolve the incident.", 'resolve inc-5d55 --reason "reseated by hand"'),
+    Verb.HAND_OVER: (
+        "Take the incident over: its run stops, nothing it did is undone.",
+        'hand-over inc-5d55 --reason "I drain it myself"',
+    ),
+    Verb.SNOOZE: (
+        "Not now: destructive steps that have not begun wait.",
+        'snooze inc-5d55 --for 30 --reason "a checkpoint is due"',
+    ),
+    Verb.SILENCE: (
+        "No posts and pages about the incident for a while; decisions are still shown.",
+        "silence inc-5d55 --for 120",
+    ),
+    Verb.NOTE: ("Add a line to the incident's timeline.", 'note inc-5d55 "the vendor is on site"'),
 }
-for _verb, _text in _HELP.items():
-    _decide(_verb, _text)
+"""What each decision means, and an example."""
+for _verb, (_text, _example) in _HELP.items():
+    _decide(_verb, _text, f"faultline incidents {_example}")
 
 
 async def _decided(

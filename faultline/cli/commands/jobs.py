@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show, table
 from streams.model.clock import moment, rfc3339
 from streams.model.message import some
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 SHOWN_NODES = 3
 
 
-@click.command("jobs")
+@click.command(
+    "jobs",
+    epilog=examples(
+        "faultline jobs -n research",
+        ("faultline jobs --ended --capture docs/examples/gpu-off-bus", "as of the end of a capture"),
+    ),
+)
 @click.option("--cluster", help="The cluster; by default the one of the settings.")
 @click.option("--namespace", "-n", help="Only jobs of this namespace.")
 @click.option("--ended", is_flag=True, help="Also those that have completed or failed.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.names import unknown_name
 from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
@@ -31,7 +31,15 @@ _MOST_NAMED = 10
 _NO_NODES = "give nodes, a host list, a pattern or --pool"
 
 
-@click.group("maintenance", cls=Group, default="list")
+@click.group(
+    "maintenance",
+    cls=Group,
+    default="list",
+    epilog=examples(
+        ("faultline maintenance", "nodes under planned work"),
+        ('faultline maintenance start gpu-07 --until 4h --reason "new GPU"', "close and empty one"),
+    ),
+)
 def command() -> None:
     """Planned work on nodes. Without a subcommand: same as `list`."""
 
@@ -40,7 +48,13 @@ _nodes_argument = click.argument("nodes", nargs=-1)
 _pool_option = click.option("--pool", default=None, help="All nodes of this pool.")
 
 
-@command.command("start")
+@command.command(
+    "start",
+    epilog=examples(
+        'faultline maintenance start "gpu-[01-04]" --until 4h --reason "firmware 28.43"',
+        'faultline maintenance start --pool h100 --until 2d --reason "new leaf switches"',
+    ),
+)
 @_nodes_argument
 @_pool_option
 @click.option(
@@ -72,7 +86,13 @@ def start(
     _send(settings, Verb.MAINTENANCE, chosen(nodes, pool, facts), options, until=end)
 
 
-@command.command("stop")
+@command.command(
+    "stop",
+    epilog=examples(
+        "faultline maintenance stop gpu-07",
+        "faultline maintenance stop --all --reason done",
+    ),
+)
 @_nodes_argument
 @_pool_option
 @click.option("--all", "every", is_flag=True, help="All nodes under planned work.")
@@ -102,7 +122,12 @@ def stop(
     _send(settings, Verb.MAINTENANCE_STOP, wanted, options)
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "faultline maintenance list",
+    ),
+)
 @output_option
 @click.pass_obj
 def list_work(config: Path | None, output: str) -> None:

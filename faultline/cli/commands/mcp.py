@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
+from faultline.cli.groups import examples
 
-@click.command("mcp")
+
+@click.command(
+    "mcp",
+    epilog=examples(
+        ("faultline mcp --config /etc/faultline/settings.yaml", "as a client starts it"),
+    ),
+)
 @click.pass_obj
 def command(config: Path | None) -> None:
     """Serve read-only tools over the Model Context Protocol on standard input and output: list, show and explain incidents.

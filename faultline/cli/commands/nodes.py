@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
@@ -23,12 +23,26 @@ if TYPE_CHECKING:
     from streams.model.run import Run
 
 
-@click.group("nodes", cls=Group, default="list")
+@click.group(
+    "nodes",
+    cls=Group,
+    default="list",
+    epilog=examples(
+        ("faultline nodes", "what is cordoned, by whom and why"),
+        ('faultline nodes release gpu-07 --reason "new GPU"', "give it back"),
+    ),
+)
 def command() -> None:
     """Cordoned nodes: by whom and for which incident. Without a subcommand: list them."""
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "faultline nodes list",
+        ("faultline nodes list --all -o json", "every node, for scripts"),
+    ),
+)
 @click.option("--all", "everything", is_flag=True, help="Include schedulable nodes.")
 @output_option
 @click.pass_obj
@@ -70,7 +84,13 @@ def _show(shown: list[dict[str, Any]], *, everything: bool) -> None:
     )
 
 
-@command.command("release")
+@command.command(
+    "release",
+    epilog=examples(
+        'faultline nodes release gpu-07 --reason "new GPU"',
+        ("faultline nodes release gpu-07 --incident inc-5d55", "the hold of one incident"),
+    ),
+)
 @click.argument("name")
 @click.option(
     "--incident", "prefix", default="", help="Incident whose hold to release, if several hold the node."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, record
 from streams.model.errors import ConfigError
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
 
 
-@click.command("preflight")
+@click.command(
+    "preflight",
+    epilog=examples(
+        ("faultline preflight gpu-07 gpu-08", "two idle nodes"),
+        ("faultline preflight --waiting --at-once 4", "all that wait for it"),
+        exits="0 all passed, 1 one did not pass, 2 bad input, 3 the API server is unreachable",
+    ),
+)
 @click.argument("nodes", nargs=-1)
 @click.option(
     "--job", metavar="KIND/NAMESPACE/NAME", help="The nodes that this job's pods are or were on; needs Kafka."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import MAX_CELL, output_option, show, table
 from streams.model.clock import moment
 from streams.model.message import plain
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
     from faultline.replay.threads import Posted
 
 
-@click.command("replay")
+@click.command(
+    "replay",
+    epilog=examples(
+        ("faultline replay docs/examples/gpu-off-bus", "what is decided"),
+        ("faultline replay docs/examples/gpu-off-bus --threads", "what readers would see"),
+        (
+            "faultline replay docs/examples/gpu-off-bus -o json | jq -r .record | sort | uniq -c",
+            "for scripts",
+        ),
+    ),
+)
 @click.argument("capture", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--threads",

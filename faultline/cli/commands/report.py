@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import orjson
 
 from faultline.cli.completion import incident_argument
+from faultline.cli.groups import examples
+from faultline.cli.output import output_option, show
 from faultline.cli.write_out import FORMATS, format_of, write_out
 from streams.model.clock import parse_rfc3339
 
@@ -19,14 +22,12 @@ if TYPE_CHECKING:
 
 @click.command(
     "report",
-    epilog="""\b
-Examples:
-  faultline report inc-57ab                            Markdown on stdout
-  faultline report inc-57ab --out inc-57ab.html        one file, pictures inside
-  faultline report inc-57ab --capture captures/monday  from a replay
-
-\b
-Exit codes: 0 written, 2 no such incident or bad input, 3 Kafka is unreachable.""",
+    epilog=examples(
+        ("faultline report inc-57ab", "Markdown on stdout"),
+        ("faultline report inc-57ab --out inc-57ab.html", "one file, pictures inside"),
+        ("faultline report inc- --capture docs/examples/gpu-off-bus", "from a replay"),
+        exits="0 written, 2 no such incident or bad input, 3 Kafka is unreachable",
+    ),
 )
 @incident_argument
 @click.option(
@@ -49,6 +50,7 @@ Exit codes: 0 written, 2 no such incident or bad input, 3 Kafka is unreachable."
     default=None,
     help="Report as of this time (RFC 3339). Default: now while anything is going on, else the last change.",
 )
+@output_option
 @click.pass_obj
 def command(
     config: Path | None,
@@ -57,6 +59,7 @@ def command(
     out: Path | None,
     capture: Path | None,
     at_text: str | None,
+    output: str,
 ) -> None:
     """Report one incident: what happened, when and by what it was noticed, why this is the cause, what was done and by whom, what
     it cost, and what to change. A unique prefix of INCIDENT_ID is enough.
@@ -74,7 +77,10 @@ def command(
         if capture
         else asyncio.run(of_topics(settings, incident_id))
     )
-    write_out(written(found, kind, at or found.as_of), out)
+    if output == "table":
+        write_out(written(found, kind, at or found.as_of), out)
+    else:
+        show(output, [orjson.loads(written(found, "json", at or found.as_of))])
 
 
 def written(documents: IncidentDocuments, kind: str, at: datetime) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, rfc3339, utc_now
@@ -22,12 +22,26 @@ if TYPE_CHECKING:
     from streams.model.control import Control
 
 
-@click.group("rollout", cls=Group, default="list")
+@click.group(
+    "rollout",
+    cls=Group,
+    default="list",
+    epilog=examples(
+        ("faultline rollout", "stages of all pools now"),
+        ('faultline rollout observe h100 --reason "two healthy nodes"', "back at once"),
+    ),
+)
 def command() -> None:
     """Stages of pools: observe, canary, act. Without a subcommand: same as `list`."""
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "faultline rollout list",
+        "faultline rollout list -o yaml",
+    ),
+)
 @output_option
 @click.pass_obj
 def list_stages(config: Path | None, output: str) -> None:
@@ -52,7 +66,12 @@ def _show(rows: list[dict[str, Any]]) -> None:
     table(("pool", "stage", "acts on", "until", "then", "set by"), shown, empty="no pools")
 
 
-@command.command("observe")
+@command.command(
+    "observe",
+    epilog=examples(
+        'faultline rollout observe h100 --reason "two healthy nodes"',
+    ),
+)
 @click.argument("pool")
 @click.option("--force", is_flag=True, help="Accept a pool that is not (yet) in the inventory.")
 @send_options
@@ -65,7 +84,12 @@ def observe(config: Path | None, pool: str, force: bool, options: SendOptions) -
     _send(config, Verb.OBSERVE, pool, options, force=force)
 
 
-@command.command("lift")
+@command.command(
+    "lift",
+    epilog=examples(
+        'faultline rollout lift h100 --reason "fixed in 3.2"',
+    ),
+)
 @click.argument("pool")
 @send_options
 @click.pass_obj

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.runtime.processes import PROCESSES
 
 
-@click.command("run")
+@click.command(
+    "run",
+    epilog=examples(
+        "faultline --config faultline.yaml run responder",
+        ("FAULTLINE_HTTP_PORT=8080 faultline run detector", "with /live and /ready"),
+    ),
+)
 @click.argument("name", type=click.Choice(sorted(PROCESSES)))
 @click.pass_obj
 def command(config: Path | None, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
 from streams.model.errors import BadInput
@@ -32,12 +32,27 @@ _DIRS = click.option(
 )  # fmt: skip
 
 
-@click.group("runbook", cls=Group)
+@click.group(
+    "runbook",
+    cls=Group,
+    epilog=examples(
+        ("faultline runbook lint ./mine", "errors, and what is surely a mistake"),
+        ("faultline runbook plan gpu_off_bus --fact xid=79", "what would be done"),
+        ("faultline runbook diff shipped ./mine", "what changes, dangers first"),
+    ),
+)
 def command() -> None:
     """Lint runbooks, show their plans, run their test cases, and diff two versions."""
 
 
-@command.command("lint")
+@command.command(
+    "lint",
+    epilog=examples(
+        ("faultline runbook lint", "all that the responder would read"),
+        ("faultline runbook lint ./mine --strict", "for CI: warnings fail, too"),
+        exits="0 valid, 1 a fault (or, with --strict, a warning), 2 bad input",
+    ),
+)
 @_MANY
 @click.option("--library/--no-library", default=True, help="Include the built-in runbooks.")
 @click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
@@ -71,7 +86,15 @@ def lint_command(
     ctx.exit(EXIT_NO if faults or (strict and findings) else 0)
 
 
-@command.command("plan")
+@command.command(
+    "plan",
+    epilog=examples(
+        "faultline runbook plan gpu_off_bus --fact xid=79 --root node=gpu-07",
+        ("faultline runbook plan docs/examples/gpu-off-bus", "for the incidents of a capture"),
+        ("faultline incidents show inc-5d55 -o json | faultline runbook plan -", "for one of production"),
+        exits="0 a plan for each, 1 none for one of them, 2 bad input",
+    ),
+)
 @click.argument("source")
 @_DIRS
 @click.option(
@@ -121,7 +144,14 @@ def plan_command(
     ctx.exit(0 if planned and all(one.plan for one in planned) else EXIT_NO)
 
 
-@command.command("test")
+@command.command(
+    "test",
+    epilog=examples(
+        ("faultline runbook test", "the cases that ship"),
+        ("faultline runbook test ./mine", "those beside your own runbooks"),
+        exits="0 all passed, 1 one failed, 2 bad input",
+    ),
+)
 @_MANY
 @_DIRS
 @output_option
@@ -152,7 +182,14 @@ def test_command(
     ctx.exit(EXIT_NO if failed else 0)
 
 
-@command.command("diff")
+@command.command(
+    "diff",
+    epilog=examples(
+        "faultline runbook diff shipped ./mine",
+        ("faultline runbook diff ./old.yaml ./new.yaml -o json", "for scripts"),
+        exits="0 no difference, 1 a difference, 2 bad input",
+    ),
+)
 @click.argument("old")
 @click.argument("new")
 @output_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.output import output_option, show, table
 from faultline.cli.since import since_of
 from runbooks.engine.shadow_report import WINDOW
@@ -23,12 +23,24 @@ if TYPE_CHECKING:
     from streams.model.run import Target
 
 
-@click.group("shadow", cls=Group)
+@click.group(
+    "shadow",
+    cls=Group,
+    epilog=examples(
+        ("faultline shadow report --since 30d", "how often would it have done what people did?"),
+    ),
+)
 def command() -> None:
     """Shadow-mode runs: they decide everything and change nothing."""
 
 
-@command.command("report")
+@command.command(
+    "report",
+    epilog=examples(
+        "faultline shadow report --since 30d",
+        ("faultline shadow report --capture docs/examples/gpu-off-bus", "of a replay"),
+    ),
+)
 @click.option(
     "--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, or a time (RFC 3339)."
 )

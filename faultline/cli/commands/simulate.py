@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import orjson
 
-from faultline.cli.output import table
+from faultline.cli.groups import examples
+from faultline.cli.output import output_option, show, table
 
 
-@click.command("simulate")
+@click.command(
+    "simulate",
+    epilog=examples(
+        (
+            "faultline simulate bench/scenarios.yaml --name gpu_off_bus --nodes 16 --out captures/one",
+            "one fault",
+        ),
+        ("faultline replay captures/one", "and what is decided about it"),
+    ),
+)
 @click.argument("scenario", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--name", default=None, help="Scenario of the file, if it has several.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same capture.")
@@ -22,8 +33,15 @@ from faultline.cli.output import table
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Output directory."
 )
+@output_option
 def command(
-    scenario: Path, name: str | None, seed: int, nodes: int | None, site: str | None, out: Path
+    scenario: Path,
+    name: str | None,
+    seed: int,
+    nodes: int | None,
+    site: str | None,
+    out: Path,
+    output: str,
 ) -> None:
     """Run SCENARIO on a simulated cluster and write what its log shippers send as a capture, plus the ground truth in
     `truth.jsonl`.
@@ -41,9 +59,22 @@ def command(
     lines = (orjson.dumps(line) + b"\n" for line in simulated.truth.lines())
     with (out / TRUTH).open("wb") as file:
         file.writelines(lines)
-    faults = Counter(fault.kind for fault in simulated.truth.faults)
-    table(("fault", "count"), sorted(faults.items()), empty="no faults injected")
-    records = sum(map(len, simulated.capture.records.values()))
+    faults = sorted(Counter(fault.kind for fault in simulated.truth.faults).items())
+    summary = {
+        "record": "summary",
+        "records": sum(map(len, simulated.capture.records.values())),
+        "negative_samples": len(simulated.truth.look_alikes),
+        "site": simulated.site,
+        "out": str(out),
+    }
+    records = [*({"record": "faults", "kind": kind, "count": count} for kind, count in faults), summary]
+    show(output, records, lambda: _show(faults, summary))
+
+
+def _show(faults: Sequence[tuple[str, int]], summary: Mapping[str, object]) -> None:
+    table(("fault", "count"), faults, empty="no faults injected")
     click.echo(
-        f"{records} records, {len(simulated.truth.look_alikes)} negative samples at a site like {simulated.site} in {out}"
+        "{records} records, {negative_samples} negative samples at a site like {site} in {out}".format(
+            **summary
+        )
     )

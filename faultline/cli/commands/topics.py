@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.groups import Group
+from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
 
@@ -18,12 +18,25 @@ if TYPE_CHECKING:
     from streams.kafka.provisioning import TopicChange
 
 
-@click.group("topics", cls=Group)
+@click.group(
+    "topics",
+    cls=Group,
+    epilog=examples(
+        ("faultline topics diff", "what is missing or differs"),
+        ("faultline topics apply", "create and alter them"),
+    ),
+)
 def command() -> None:
     """Create, alter or compare the Kafka topics. Nothing is ever deleted."""
 
 
-@command.command("apply")
+@command.command(
+    "apply",
+    epilog=examples(
+        "faultline topics apply",
+        ("faultline --config renamed.yaml topics apply --rename-from west", "after a rename of the cluster"),
+    ),
+)
 @click.option(
     "--rename-from",
     "old",
@@ -57,7 +70,14 @@ async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
     return changes
 
 
-@command.command("diff")
+@command.command(
+    "diff",
+    epilog=examples(
+        "faultline topics diff",
+        "faultline topics diff -o json",
+        exits="0 no difference, 1 a difference, 2 bad input, 3 Kafka is unreachable",
+    ),
+)
 @output_option
 @click.pass_context
 def diff(ctx: click.Context, output: str) -> None:
