@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, record, show, table
 from streams.model.errors import BadInput
@@ -72,7 +73,14 @@ def _choice(
     )
 
 
-@click.group("dead-letters")
+@click.group(
+    "dead-letters",
+    cls=Group,
+    epilog=examples(
+        ("faultline dead-letters groups --since 1d", "what could not be read, and why"),
+        ("faultline dead-letters retry 5c1f09ab", "after a fix: a dry run"),
+    ),
+)
 def command() -> None:
     """Records that a process could not read: what they are, and what to do about them. They are kept for 14 days."""
 
@@ -272,9 +280,9 @@ def retry_command(
 
     \b
     Examples:
-      faultline dead-letters retry 5c1f09ab              a group, dry run
+      faultline dead-letters retry 5c1f09ab              # a group, dry run
       faultline dead-letters retry 5c1f09ab --yes
-      faultline dead-letters retry 0:1289 0:1290 --yes   two letters
+      faultline dead-letters retry 0:1289 0:1290 --yes   # two letters
       faultline dead-letters retry --topic raw.metrics --since 6h --yes --rate 20
     """
     from dataclasses import replace

@@ -28,6 +28,7 @@ def _below(group: click.Group, context: click.Context) -> Iterator[tuple[str, cl
 
 def examples_of(command: click.Command) -> list[str]:
     """The command lines below `Examples:` in a command's help, with their comments: as somebody would paste them."""
-    _, _, after = (command.epilog or "").partition(f"{TITLE}\n")
+    with click.Context(command, info_name="faultline", terminal_width=200) as context:
+        _, _, after = command.get_help(context).partition(f"{TITLE}\n")
     block = after.split("\n\n")[0]
     return [line.strip() for line in block.splitlines() if line.strip()]

@@ -12,30 +12,32 @@ from pathlib import Path
 import pytest
 
 from faultline.cli.main import EXIT_CODES, cli
+from tests.docs.checkout import checkout
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = (sys.executable, "-m", "faultline")
 NOBODY = {"FAULTLINE_KAFKA__BOOTSTRAP": "127.0.0.1:1"}
 
 
-def ran(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def ran(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*PROGRAM, *arguments],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT, env=os.environ | environment,
+        capture_output=True, text=True, timeout=120, check=False, cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )  # fmt: skip
 
 
 CASES = {
     0: ("runbook", "diff", "shipped", "shipped"),
-    1: ("runbook", "diff", *(f"runbooks/library/{name}.yaml" for name in ("application", "storage-fault"))),
+    1: ("runbook", "diff", "shipped", "mine"),
     2: ("runbook", "diff", "shipped", "no-such-folder"),
     3: ("topics", "diff"),
 }
 
 
 @pytest.mark.parametrize("code", CASES)
-def test_every_exit_code_is_really_returned(code: int) -> None:
-    ended = ran(*CASES[code], **NOBODY)
+def test_every_exit_code_is_really_returned(code: int, tmp_path: Path) -> None:
+    ended = ran(*CASES[code], folder=checkout(tmp_path), **NOBODY)
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
 

@@ -1,0 +1,112 @@
+"""The fenced blocks of README, CONTRIBUTING and docs, the examples of every command's help, and what each needs to run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from tests.faultline.cli.every_command import every_command, examples_of
+
+ROOT = Path(__file__).parents[2]
+_FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))#\s.*$")
+_ASSIGNMENT = re.compile(r"\w+=.*")
+_END = re.compile(r"[|<>();&\n]+")
+
+KAFKA = {
+    "capacity", "dead-letters", "digest", "drill", "explain", "guard", "incidents", "jobs", "maintenance", "nodes", "report",
+    "rollout", "runs", "shadow", "topics", "why-not", "archive", "capture",
+}  # fmt: skip
+"""Commands that read or write Kafka, unless they are given a capture."""
+
+
+class Needs(StrEnum):
+    """What a block needs to run."""
+
+    NOTHING = "nothing"
+    MAKE = "make"
+    INSTALLATION = "installation"
+    CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Commands as somebody pastes them. `place` is the page with the line, or the command whose help shows them."""
+
+    place: str
+    language: str
+    text: str
+
+    @property
+    def first(self) -> str:
+        """Its first line, by which it is named."""
+        return self.text.strip().split("\n", 1)[0].split("   ")[0].strip()
+
+    @property
+    def needs(self) -> Needs:
+        """What it needs to run: as much as the neediest of its commands."""
+        calls = list(calls_of(self.text))
+        if any(needs_kafka(words) for words in calls):
+            return Needs.INSTALLATION
+        programs = {words[0] for words in calls}
+        if "kubectl" in programs:
+            return Needs.CLUSTER
+        return Needs.MAKE if "make" in programs else Needs.NOTHING
+
+
+def calls_of(text: str) -> Iterator[list[str]]:
+    """The words of every call of a program, in a shell's syntax; assignments before it are left out."""
+    lexer = shlex.shlex(
+        _COMMENT.sub("", text.replace("\\\n", " ")), posix=True, punctuation_chars="|<>();&\n"
+    )
+    lexer.whitespace = " \t"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    lexer.escapedquotes = '"'
+    words: list[str] = []
+    for word in [*lexer, "\n"]:
+        if not _END.fullmatch(word):
+            if words or not _ASSIGNMENT.fullmatch(word):
+                words.append(word)
+        elif words:
+            yield words
+            words = []
+
+
+def needs_kafka(words: list[str]) -> bool:
+    """Whether a call of `faultline` needs a broker."""
+    if words[0] != "faultline":
+        return False
+    after = [word for word in words[1:] if not word.startswith("-")]
+    if "--capture" in words:
+        return False
+    by_hand = after[:2] in (["runbook", "run"], ["runbook", "replay"])
+    return bool(after) and (after[0] in KAFKA or by_hand or "kafka" in after or "--connect" in words)
+
+
+@cache
+def fences() -> tuple[Block, ...]:
+    """Every fenced block of every page that is written by hand."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return tuple(
+        Block(f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, found.start()) + 1}", found[2], found[3])
+        for page in pages
+        if not page.is_relative_to(ROOT / "docs/reference")
+        for text in [page.read_text(encoding="utf-8")]
+        for found in _FENCE.finditer(text)
+    )
+
+
+@cache
+def command_blocks() -> tuple[Block, ...]:
+    """All that people paste into a shell: blocks of `sh`, and the examples of every command."""
+    helps = (
+        Block(f"{name} --help", "sh", "\n".join(examples_of(command)) + "\n")
+        for name, command in every_command()
+    )
+    return (*(block for block in fences() if block.language == "sh"), *helps)

@@ -1,0 +1,91 @@
+"""Every block of commands that README, docs and helps show is executed here, or by the tests beside this one, or stands below
+with a reason.
+
+Blocks that need an installation run in `test_installation_embedded`, those of `kubectl` in `test_kubectl`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from faultline.runtime.settings import Settings
+from tests.docs.checkout import checkout, run
+from tests.docs.pages import ROOT, Block, Needs, calls_of, command_blocks, fences
+
+LANGUAGES = {"sh", "text", "yaml", "json", "ini", "js", "python", "mermaid", "sql"}
+
+NOT_EXECUTED = {
+    "docker compose up": "tests/containers/test_compose_runs.py starts what it starts",
+    "faultline demo": "tests/sandbox/demo plays it, and takes a minute",
+    "faultline preflight gpu-07 gpu-08": "needs a container that tests GPUs: tests/faultline/cli/test_preflight.py",
+    "faultline --config faultline.yaml run responder": "runs until it is stopped; the installation's processes are started so",
+    "faultline mcp --config /etc/faultline/settings.yaml": "speaks a protocol: tests/faultline/mcp starts it",
+    "faultline completion bash": "for three shells: tests/faultline/cli/test_completion.py completes in one",
+    "kafka-console-producer.sh --bootstrap-server BROKER --topic runs \\": "Kafka's own tool, and a record that nobody wants",
+}
+"""Blocks by their first line that no test executes, and why."""
+
+OFFLINE = [b for b in command_blocks() if b.needs is Needs.NOTHING and b.first not in NOT_EXECUTED]
+SLOW = re.compile(r"docs/examples/threads/(?!gpu-off-bus)|docs/simulation|simulate --help")
+"""Simulations; the pages of threads are compared with what is posted in `tests/sandbox` as well."""
+
+
+def test_every_fenced_block_says_what_it_is() -> None:
+    nameless = [f"{b.place}: `{b.language}`" for b in fences() if b.language not in LANGUAGES]
+    assert nameless == [], "sh: commands that a test runs; text: what is printed; else the language"
+
+
+def test_no_block_of_commands_hides_as_text() -> None:
+    hidden = [
+        b.place for b in fences() if b.language == "text" and re.match(r"(faultline|kubectl|make) ", b.text)
+    ]
+    assert hidden == []
+
+
+def test_what_is_not_executed_stands_in_a_page_or_a_help() -> None:
+    assert set(NOT_EXECUTED) <= {block.first for block in command_blocks()}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b, id=b.place, marks=[pytest.mark.nightly] if SLOW.match(b.place) else [])
+        for b in OFFLINE
+    ],
+)
+def test_a_block_without_a_broker_runs_in_a_checkout(block: Block, tmp_path: Path) -> None:
+    run(block, checkout(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(b, id=b.place) for b in command_blocks() if b.needs is Needs.MAKE]
+)
+def test_a_target_of_make_exists(block: Block) -> None:
+    """That it does what it says is what continuous integration is for."""
+    for words in calls_of(block.text):
+        if words[0] != "make":
+            continue
+        said = subprocess.run(
+            ["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert said.returncode == 0, said.stderr
+
+
+@pytest.mark.parametrize("block", [pytest.param(b, id=b.place) for b in fences() if b.language == "ini"])
+def test_a_variable_that_a_page_sets_is_a_setting(block: Block) -> None:
+    for name in re.findall(r"^(\w+)=", block.text, re.MULTILINE):
+        prefix, *keys = name.lower().removeprefix("faultline_").split("__")
+        assert name.startswith("FAULTLINE_")
+        assert prefix in Settings.model_fields, name
+        section = Settings.model_fields[prefix].annotation
+        if prefix != "notifier":  # its sinks have names of the reader's own
+            assert set(keys) <= set(getattr(section, "model_fields", ())), name
+
+
+def test_programs_that_blocks_call_are_here() -> None:
+    assert all(shutil.which(name) for name in ("bash", "make"))
