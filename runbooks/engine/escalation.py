@@ -78,7 +78,8 @@ def due_step(
         incident: The incident itself: its own runs without destructive steps do not count.
         actions: Those that are carried out here; None for all of them.
     """
-    known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow]
+    # A run that takes up another one is the same attempt.
+    known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow and not run.continues]
     known = [run for run in known if not is_nondestructive(run) or run.incident != incident]
     # A runbook that would act, and left that out for want of evidence, has not been tried.
     tried = {book.id for book in runbooks.values() if not any(s.action in DESTRUCTIVE for s in book.steps)}

@@ -18,12 +18,14 @@ from runbooks.engine.run.by_hand import (
     incident_for_node,
     shown_digest,
     shown_steps,
+    superseded,
     what_changed,
 )
+from runbooks.engine.run.continuation import continuation
 from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
-from streams.model.conversation import Command
+from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity
 from streams.model.errors import BadInput
 from streams.model.incident import Incident, IncidentState
@@ -39,6 +41,9 @@ MAX_ACCEPTED = 5000
 """Ids of commands on nodes that are remembered until their incident is open."""
 
 
+_NO_DIGEST = "it names no plan: a person starts only what they were shown"
+
+
 class PersonRuns:
     """Starts the runs that people ask for."""
 
@@ -51,9 +56,9 @@ class PersonRuns:
 
     def handle(self, command: Command, now: datetime) -> str:
         """Do what the command asks for; why not, empty when it is done or was already."""
-        if command.incident:
-            return self._on_incident(command, now)
-        return self._on_node(command, now)
+        if command.verb is not Verb.RUN:
+            return self._take_up(command, now)
+        return self._on_incident(command, now) if command.incident else self._on_node(command, now)
 
     def not_allowed(self, command: Command, now: datetime) -> str:
         """Why nobody looks at what the command asks for: who sent it, or when."""
@@ -93,6 +98,39 @@ class PersonRuns:
         if why := self._held_or_changed(command, bound, incident.id):
             return why
         return self._planner.start(incident, bound, command, now)
+
+    def _take_up(self, command: Command, now: datetime) -> str:
+        """Go on with a run that ended early, or do one of its steps again."""
+        runs = self._documents.runs
+        known = runs.of(command.incident)
+        if any(command.id in run.commands for run in known):
+            return ""
+        if why := self.not_allowed(command, now):
+            return why
+        incident = self.open_incident(command.incident)
+        if isinstance(incident, str):
+            return incident
+        old = next((run for run in known if run.id == command.run), None)
+        if old is None:
+            return f"{command.incident} has no run {command.run[:100]}"
+        if later := superseded(old, known):
+            return later
+        step = (command.step or "") if command.verb is Verb.REDO else ""
+        if command.verb is Verb.REDO and not step:
+            return "it names no step"
+        view, ceiling = self._documents.cluster(command.cluster).view, self._planner.ceiling(incident, now)
+        try:
+            goes_on = continuation(old, view, ceiling, now, step=step)
+        except BadInput as error:
+            return str(error)
+        near = [*known, *self._planner.rivals(command.cluster, goes_on.plan)]
+        if rival := holder(goes_on.plan, incident.id, near):
+            return rival
+        if command.digest != goes_on.plan.digest:
+            if not command.digest:
+                return _NO_DIGEST
+            return f"{old.id} is not as it was shown: {what_changed(command.seen, goes_on.lines)}"
+        return self._planner.take_up(incident, old, goes_on, command, now)
 
     def _held_or_changed(self, command: Command, bound: Plan, incident: str) -> str:
         runs = self._documents.runs
@@ -144,7 +182,7 @@ def changed(command: Command, bound: Plan, incident: str) -> str:
     if command.digest == shown_digest(bound, incident):
         return ""
     if not command.digest:
-        return "it names no plan: a person starts only what they were shown"
+        return _NO_DIGEST
     return (
         f"the plan has changed since it was shown: {what_changed(command.seen, shown_steps(bound, incident))}"
     )

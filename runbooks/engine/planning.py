@@ -28,10 +28,11 @@ from runbooks.engine.run.by_hand import (
     targets_of,
     with_parameters,
 )
+from runbooks.engine.run.continuation import Continuation
 from runbooks.engine.run.human_decisions import is_untouched, may_be_replanned, replanned, revised
 from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import MAX_STEPS, plan
-from runbooks.engine.run.transition import RunReport, TimelineNote
+from runbooks.engine.run.transition import RunReport, TimelineNote, shortened
 from runbooks.language.conditions import Plain
 from runbooks.language.job_history import JobHistory
 from runbooks.language.schema import Runbook
@@ -216,7 +217,7 @@ class Planner:
         if known is None:
             raise BadInput(f"{name[:100]} is no runbook of this responder")
         runbook = with_parameters(known, parameters)
-        ceiling = self._policy.mode if self.held_back(incident, now) is None else Mode.SHADOW
+        ceiling = self.ceiling(incident, now)
         view = self._documents.cluster(incident.cluster).view
         bound = plan(incident, runbook, view, ceiling, self._actions, self.history(incident))
         if why := lacking(runbook, incident, bound):
@@ -234,6 +235,31 @@ class Planner:
         note = note_of_start(run, command, f"started runbook {bound.runbook} by hand")
         self._documents.apply(replace(result, run=run, notes=(note, *result.notes)), now)
         return ""
+
+    def take_up(
+        self, incident: Incident, old: Run, goes_on: Continuation, command: Command, now: datetime
+    ) -> str:
+        """Start the run that goes on with `old`; why it is not started, empty when it is."""
+        bound = goes_on.plan
+        what = (
+            f"did {command.step} of {old.id} again"
+            if command.verb is Verb.REDO
+            else f"took up {old.id} again"
+        )
+        why = f"{command.actor} {what}: {'; '.join(goes_on.lines)}"
+        round_ = self.next_round(incident.id, bound, "")
+        result = begin(incident, bound, now, round_=round_, why=shortened(why))
+        run = as_started(result.run, command, known_groups(command, self._policy))
+        run = replace(run, steps=goes_on.records, continues=old.id)
+        if too_large := oversized(run):
+            return too_large
+        note = note_of_start(run, command, what)
+        self._documents.apply(replace(result, run=run, notes=(note, *result.notes)), now)
+        return ""
+
+    def ceiling(self, incident: Incident, now: datetime) -> Mode:
+        """How far a run may go at most, by the settings and the rollout of the node's pool."""
+        return self._policy.mode if self.held_back(incident, now) is None else Mode.SHADOW
 
     def rivals(self, cluster: str, bound: Plan) -> list[Run]:
         """The runs on what the plan acts on."""

@@ -115,7 +115,9 @@ def window(context: GuardContext) -> Ruling | None:
     length = timedelta(seconds=limit.window_s)
     started, reserved, first = context.counts.spent(shadow=context.shadow, since=context.now - length)
     wanted = sum(
-        planned.destructive and admitted_at(context.run, context.run.step(planned.id)) is None
+        planned.destructive
+        and not context.run.step(planned.id).carried_from
+        and admitted_at(context.run, context.run.step(planned.id)) is None
         for planned in context.run.plan.steps
     )
     if started + reserved + wanted <= limit.max_per_window:

@@ -284,7 +284,7 @@ def _contribution(run: Run) -> _Contribution:
     for planned in run.plan.steps if admitted else ():
         record = records[planned.id]
         at = admitted_at(run, record) if planned.destructive else None
-        if at is None:
+        if at is None or record.carried_from:  # the earlier run's step, which counts there
             continue
         if shadow:
             started.append(at.astimezone(UTC))

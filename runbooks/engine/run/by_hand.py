@@ -161,6 +161,16 @@ def holder(plan: Plan, incident: str, runs: Iterable[Run]) -> str:
     return ""
 
 
+def superseded(old: Run, runs: Sequence[Run]) -> str:
+    """Why a run is not the one to take up: another of its incident came after it. `runs` are the incident's, oldest first."""
+    later = [run for run in runs[runs.index(old) + 1 :] if run.plan.mode is not Mode.SHADOW]
+    if not later:
+        return ""
+    last = later[-1]
+    by = f", started by {last.started_by}" if last.started_by else ""
+    return f"{last.id} ({last.plan.runbook}) came after {old.id}{by}: that one is the one to take up"
+
+
 def is_at_work(run: Run) -> bool:
     """Whether a run still acts or rolls back. A ticket that is still to be opened holds nothing."""
     return not run.state.is_over or any(record.is_being_undone for record in run.steps)

@@ -405,6 +405,8 @@ def _continue(transition: RunTransition, planned: PlannedStep, context: RunConte
         and _allowed(transition, planned, context)
         and transition.has_free_slot(planned, "apply", context.free_slots)
     ):
+        if planned.destructive and record.admitted_at is None:
+            transition.admit()  # begun by an earlier run that this one takes up
         transition.intend(planned, context.policy.lease_s)
 
 

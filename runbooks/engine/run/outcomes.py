@@ -23,7 +23,15 @@ from runbooks.engine.run.rollback import call_off, end_early, fail, holds_a_job
 from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
 from runbooks.language.schema import ON_REQUEST, TICKETS
 from streams.kafka.lease import MARGIN_S
-from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, RunOutcome, StepState
+from streams.model.run import (
+    EffectRecord,
+    EffectState,
+    PlannedStep,
+    Run,
+    RunOutcome,
+    StepRecord,
+    StepState,
+)
 
 UNKNOWN_LIMIT_S = 900.0
 """A step of unknown outcome keeps a job suspended for this long after its deadline: it may stay unknown for ever."""
@@ -95,14 +103,18 @@ def _changed(
 ) -> None:  # fmt: skip
     """Apply the outcome of a step's own call, or what a lookup found of it."""
     match outcome:
+        case Done() | AlreadyDone() if looked_up and transition.records[planned.id].carried_from:
+            _found(transition, planned, effect, outcome)
         case Done() | AlreadyDone():
             _confirm(transition, planned, effect, outcome)
         case Waiting():
             made = replace(effect, landed=True)
             _reckon(transition, planned, queued=outcome.queued)
             _again(transition, planned, made, outcome.after_s, outcome.detail, result=outcome.result)
-        case _ if looked_up:
+        case _ if looked_up and not _is_taken_up(transition, planned, outcome):
             _not_found(transition, planned, effect, outcome)
+        case _ if looked_up:
+            _not_there_any_more(transition, planned, effect, outcome)
         case _:
             _not_applied(transition, planned, effect, outcome)
 
@@ -149,6 +161,54 @@ def _not_found(
             fail(transition, planned, f"outcome unknown: {outcome.reason}")
         case Retry() | Unknown() | Blocked() | Refused():
             _unknown(transition, planned, effect, _pause_s(outcome), f"status unknown: {outcome.reason}")
+
+
+def _is_taken_up(transition: RunTransition, planned: PlannedStep, outcome: Outcome) -> bool:
+    """Whether it is an earlier run's change that a lookup found absent, or over without success."""
+    carried = transition.records[planned.id].carried_from
+    return bool(carried) and not transition.stopping and isinstance(outcome, Absent | Refused)
+
+
+def _found(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Done | AlreadyDone
+) -> None:
+    """An earlier run's change is in place, unless a person has changed it since."""
+    if planned.action == "cordon_node" and outcome.detail:
+        _overruled(transition, planned, effect, outcome.detail)
+        return
+    confirmed_at = effect.confirmed_at or transition.now
+    row = replace(
+        effect,
+        state=EffectState.CONFIRMED,
+        confirmed_at=confirmed_at,
+        result={**effect.result, **outcome.result},
+    )
+    reason = f"found in place, as {transition.records[planned.id].carried_from} made it"
+    transition.set(
+        planned.id,
+        effect=row,
+        state=StepState.DONE,
+        finished_at=transition.now,
+        due_at=None,
+        reason=reason,
+        verdict="",
+    )
+    transition.note("step.found", f"{planned.action} {planned.target}: {reason}", step=planned.id)
+
+
+def _not_there_any_more(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome
+) -> None:
+    """What an earlier run did is not there: somebody else took back a cordon or a suspension; anything else is done anew."""
+    record = transition.records[planned.id]
+    if planned.action in ("cordon_node", "suspend_job") and effect.confirmed_at is not None:
+        taken_back = {"cordon_node": "uncordoned", "suspend_job": "resumed"}[planned.action]
+        _overruled(transition, planned, effect, f"{planned.target} was {taken_back} since by somebody else")
+        return
+    why = outcome.reason if isinstance(outcome, Refused) else "it is not there"
+    transition.records[planned.id] = StepRecord(planned.id)
+    text = f"{planned.action} {planned.target} of {record.carried_from}: {why}; it is done again"
+    transition.note("step.again", text, step=planned.id)
 
 
 def _pause_s(outcome: Retry | Unknown | Blocked | Refused) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
@@ -22,12 +22,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from connectors.base import Blocked, Outcome, Refused, Retry, Unknown, Waiting
 from runbooks.engine.commit_batch import CommitBatch
 from runbooks.engine.partition_state import PartitionState
+from runbooks.engine.run.by_hand import shown_digest
+from runbooks.engine.run.continuation import continuation
+from runbooks.engine.run.plan import plan
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
 from streams.config.settings import BlastRadius
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu, JobRef
+from streams.model.errors import BadInput
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 from streams.model.run import EffectState, Mode, Run, RunState, StepState
 from tests.effort import FULL, tries
@@ -93,6 +97,8 @@ steps:
     )
 )
 BOOKS = (*LIBRARY, *LADDER)
+BY_HAND = ("", "", "", "", "", "gpu-off-bus", "stop-and-start")
+"""Runbooks that a person starts; empty for a run that is taken up again."""
 MOVES = ("suspend_job", "drain_node")
 ONCE = ("cordon_node", "suspend_job", "resume_job", "open_ticket", "undo cordon_node", "undo suspend_job")
 
@@ -422,6 +428,55 @@ class Model(RuleBasedStateMachine):
         self.board.take_command(made)
         self.step(f"a person decides: {verb}", crash)
 
+    @precondition(lambda self: self.known)
+    @rule(
+        which=st.integers(0, 7),
+        book=st.sampled_from(BY_HAND),
+        step=st.integers(-3, 9),
+        times=st.sampled_from([1, 1, 2]),
+        late_s=st.sampled_from([0.0, 0.0, 0.0, 5.0, 10_000.0]),
+        crash=crashes,
+    )
+    def a_person_starts_a_run(
+        self, which: int, book: str, step: int, times: int, late_s: float, crash: str
+    ) -> None:
+        """By hand: a runbook, the latest run taken up again, or one of its steps; shown, and sent once or twice at once."""
+        about = self.pick(which)
+        runs = [run for run in self.board.runs.of(about.id) if run.plan.mode is not Mode.SHADOW]
+        old = runs[-1] if runs else None
+        more: dict[str, Any] = {}
+        try:
+            if book:
+                verb, more = Verb.RUN, self.shown_plan(about, book)
+            elif old is not None and 0 <= step < len(old.steps):
+                name = old.steps[step].id
+                goes_on = continuation(old, self.board.view(CLUSTER), self.policy.mode, self.now, step=name)
+                verb, more = Verb.REDO, {"run": old.id, "step": name, "digest": goes_on.plan.digest}
+            elif old is not None:
+                goes_on = continuation(old, self.board.view(CLUSTER), self.policy.mode, self.now)
+                verb, more = Verb.CONTINUE, {"run": old.id, "digest": goes_on.plan.digest}
+            else:
+                return
+        except (BadInput, ValueError):
+            verb, more = Verb.CONTINUE, {"run": old.id if old is not None else "none", "digest": "any"}
+        at, self.now = self.now, self.now + timedelta(seconds=late_s)
+        for number in range(times):
+            made = Command(f"c{len(self.said)}-{number}", about.id, CLUSTER, verb, "ada", at, **more)
+            self.said.append(made)
+            self.board.take_command(made)
+        known = set(self.board.runs)
+        self.step(f"a person starts a run: {verb}", crash)
+        begun = [run for name, run in self.board.runs.items() if name not in known and run.started_by]
+        assert len(begun) <= 1, f"two runs of one request: {begun}"
+        assert not begun or late_s < 10_000, "an old command started a run"
+        Model.seen[f"by hand: {verb}"] += len(begun)
+
+    def shown_plan(self, about: Incident, book: str) -> dict[str, Any]:
+        runbook = next(one for one in BOOKS if one.id == book)
+        view = self.board.view(CLUSTER)
+        shown = plan(about, runbook, view, self.policy.mode, ACTIONS, self.board._planner.history(about))
+        return {"runbook": book, "digest": shown_digest(shown, about.id)}
+
     @rule(
         thing=st.sampled_from(["node-03", "node-06", "node-08", JOB, EVAL]),
         off=st.booleans(),
@@ -517,6 +572,9 @@ class Model(RuleBasedStateMachine):
             if b.verb == ours and b.target == line.target and b.incident == line.incident
         ]
         theirs = [n for n, b in enumerate(before) if b.verb == person and b.target == line.target]
+        run = self.board.runs.get(line.run)
+        if run is not None and run.started_by and not run.continues:
+            return  # another person's word, and the later one
         if mine and theirs and theirs[-1] > mine[-1]:
             undone = [n for n, b in enumerate(before) if b.verb == f"undo {ours}" and b.target == line.target]
             assert any(mine[-1] < n < theirs[-1] for n in undone), f"against a person's word: {line}"
