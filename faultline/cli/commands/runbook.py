@@ -1,4 +1,4 @@
-"""`faultline runbook`: lints runbooks, shows their plans, runs their test cases, diffs two versions. Needs no broker."""
+"""`faultline runbook`: lints runbooks, shows their plans, runs their test cases, diffs two versions; and starts them by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import orjson
 from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
+from faultline.cli.runbook_by_hand import continue_command, redo_command, replay_command, run_command
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _DIRS = click.option(
     ),
 )
 def command() -> None:
-    """Lint runbooks, show their plans, run their test cases, and diff two versions."""
+    """Lint runbooks, show their plans, run their test cases, diff two versions, and start them by hand."""
 
 
 @command.command(
@@ -345,3 +346,7 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
     )
     table(("not selected", "reason"), rejected, empty="no other runbook")
     click.echo()
+
+
+for _by_hand in (run_command, continue_command, redo_command, replay_command):
+    command.add_command(_by_hand)
