@@ -141,8 +141,8 @@ class Model(RuleBasedStateMachine):
         self.air: list[InTheAir] = []
         self.ghosts: list[InTheAir] = []
         self.closing: dict[str, str] = {}
-        self.ends: Counter[tuple[str, int]] = Counter()
-        """How often the end of a run was told, for each time that its incident came back to it."""
+        self.ends: Counter[tuple[str, int, str]] = Counter()
+        """How often the end of a run was told, for each time that its incident came back to it or got another runbook."""
         self.trained: dict[str, list[datetime]] = {JOB.key: [], EVAL.key: []}
         self.checked = 0
         self.touched_by_persons: set[str] = set()
@@ -209,7 +209,8 @@ class Model(RuleBasedStateMachine):
                 about, outcome = str(said.attributes["incident"]), said.attributes.get("outcome", "")
                 if said.kind == "run.finished":
                     name = str(said.attributes["run"])
-                    self.ends[name, decode(Run, self.documents[name]).flaps] += 1
+                    ended = decode(Run, self.documents[name])
+                    self.ends[name, ended.flaps, ended.plan.runbook] += 1
                 if said.kind == "run.resolved" or (said.kind == "run.finished" and outcome == "succeeded"):
                     self.closing.setdefault(about, said.kind)
 
