@@ -144,6 +144,13 @@ class Cluster:
         """One object, or any JSON document of the server."""
         return await self._call("GET", path, query)
 
+    async def server_date(self) -> str | None:
+        """The Date header of the server, as it is; None where it sends none."""
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=self._connect_s)
+        response = await self._send("GET", "/version", None, None, None, timeout)
+        response.release()
+        return response.headers.get("Date")
+
     async def list_pages(
         self, path: str, *, limit: int = 500, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[tuple[list[Object], str]]:

@@ -35,7 +35,7 @@ EXIT_CODES = {
 COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
     "completion": "print a shell's completion script",
-    "config": "check the settings and print them",
+    "config": "check the settings, their files, and what broker, cluster and services say to them",
     "dead-letters": "list and group records that could not be read, write them back after a fix, delete them",
     "demo": "run five fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",

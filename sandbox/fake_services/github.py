@@ -60,6 +60,8 @@ class GitHubStandin(Standin):
         self.may_label = True
         self.refused_writes = 0
         """How many of the next writes meet the secondary rate limit, as GitHub words it."""
+        self.token_expires: datetime | None = None
+        """When the token ends, as a header of every answer says (fine-grained and classic tokens with an end)."""
         self._ids = count(1)
         self._clock, self._now = clock, now
         root, route = f"/repos/{repository}", self.app.router.add_route
@@ -97,7 +99,10 @@ class GitHubStandin(Standin):
 
     def _about(self, request: web.Request, body: Any) -> web.Response:
         may = {"admin": False, "push": self.may_label, "triage": self.may_label, "pull": True}
-        return web.json_response({"full_name": self.repository, "permissions": may})
+        ends = {}
+        if self.token_expires is not None:
+            ends["github-authentication-token-expiration"] = f"{self.token_expires:%Y-%m-%d %H:%M:%S UTC}"
+        return web.json_response({"full_name": self.repository, "permissions": may}, headers=ends)
 
     def _list(self, request: web.Request, body: Any) -> web.Response:
         wanted = set(filter(None, request.query.get("labels", "").split(",")))

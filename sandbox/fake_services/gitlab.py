@@ -64,9 +64,11 @@ class GitLabStandin(Standin):
         self.issues: list[StandinGitLabIssue] = []
         self.uploads: dict[str, bytes] = {}
         self.may_write = True
+        self.token_expires: datetime | None = None
         self._ids = count(1)
         self._now = now
         root, route = "/api/v4/projects/{project}", self.app.router.add_route
+        route("GET", "/api/v4/personal_access_tokens/self", self._own_token)
         route("GET", f"{root}/issues", self._asked(self._list))
         route("POST", f"{root}/issues", self._asked(self._create))
         route("GET", f"{root}/issues/{{iid}}", self._asked(self._show))
@@ -75,6 +77,12 @@ class GitLabStandin(Standin):
         route("POST", f"{root}/issues/{{iid}}/notes", self._asked(self._note))
         route("DELETE", f"{root}/issues/{{iid}}/notes/{{note}}", self._asked(self._delete_note))
         route("POST", f"{root}/uploads", self._asked(self._upload))
+
+    async def _own_token(self, request: web.Request) -> web.Response:
+        if request.headers.get("PRIVATE-TOKEN") != self.token:
+            return web.json_response({"message": "401 Unauthorized"}, status=401)
+        ends = f"{self.token_expires:%Y-%m-%d}" if self.token_expires is not None else None
+        return web.json_response({"active": True, "scopes": ["api"], "expires_at": ends})
 
     def _asked(self, handler: Any) -> Any:
         async def answer(request: web.Request) -> web.Response:

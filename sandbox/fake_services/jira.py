@@ -115,8 +115,12 @@ class JiraStandin(Standin):
         self._comment_ids: dict[int, str] = {}
         self._next_comment = count(1)
         self._next_file = count(1)
+        self.may_create = True
+        """Whether the token's owner has Create Issues in the project; asked for only, never enforced."""
         issue, asked = f"/rest/api/{self.api}/issue", self._authorised
         route = self.app.router.add_route
+        route("GET", f"/rest/api/{self.api}/myself", asked(self._myself))
+        route("GET", f"/rest/api/{self.api}/mypermissions", asked(self._permissions))
         route("POST", issue, asked(self._create))
         route("GET", f"{issue}/{{issue}}", asked(self._show))
         route("PUT", f"{issue}/{{issue}}", asked(self._update))
@@ -135,6 +139,13 @@ class JiraStandin(Standin):
     def open_issues(self) -> list[StandinIssue]:
         """Issues that are not done."""
         return [issue for issue in self.issues if _STATUSES[issue.status] != "done"]
+
+    def _myself(self, _: Any) -> web.Response:
+        return web.json_response({"emailAddress": self.user, "active": True})
+
+    def _permissions(self, _: Any) -> web.Response:
+        create = {"key": "CREATE_ISSUES", "havePermission": self.may_create}
+        return web.json_response({"permissions": {"CREATE_ISSUES": create}})
 
     def _is_authorised(self, request: web.Request) -> bool:
         expected = "Basic " + b64encode(f"{self.user}:{self.token}".encode()).decode()

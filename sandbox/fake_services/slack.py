@@ -78,6 +78,8 @@ class SlackStandin(Standin):
         self.archived: set[str] = set()
         self.missing_scopes: dict[str, str] = {}
         """Scope that the token lacks, by method."""
+        self.scopes = ("chat:write", "channels:history")
+        """What the token may, as a header of every answer says."""
         self.per_minute: dict[str, int] = {}
         """Optional rate limit by method, counted per channel."""
         self.channels: dict[str, list[Posting]] = {name: [] for name in channels}
@@ -130,7 +132,8 @@ class SlackStandin(Standin):
             if needed := self.missing_scopes.get(name):
                 return web.json_response({"ok": False, "error": "missing_scope", "needed": needed})
             try:
-                return web.json_response({"ok": True} | handler(args))
+                scopes = {"x-oauth-scopes": ",".join(self.scopes)}
+                return web.json_response({"ok": True} | handler(args), headers=scopes)
             except _SlackError as error:
                 return web.json_response({"ok": False, "error": str(error)})
 

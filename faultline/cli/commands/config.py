@@ -1,16 +1,20 @@
-"""`faultline config check`: validate the settings and print them."""
+"""`faultline config check`: validate the settings and all files they name, and ask broker, cluster and services on wish."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from faultline.cli.groups import Group, examples
+from faultline.cli.main import EXIT_BAD_INPUT, EXIT_NO, EXIT_UNREACHABLE
 from faultline.cli.output import output_option, show, table
 from faultline.runtime.processes import PROCESSES
-from streams.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from faultline.checks.finding import CheckFinding
+    from faultline.runtime.settings import Settings
 
 
 @click.group(
@@ -18,6 +22,7 @@ from streams.model.errors import ConfigError
     cls=Group,
     epilog=examples(
         ("faultline config check", "are the settings and all files they name right?"),
+        ("faultline config check --connect", "and do broker, cluster and services fit them?"),
     ),
 )
 def command() -> None:
@@ -29,7 +34,8 @@ def command() -> None:
     epilog=examples(
         "faultline config check",
         ("faultline --config faultline.yaml config check --process responder", "the files of one process"),
-        "faultline config check -o yaml",
+        ("faultline config check --connect", "topics, rights, tokens, clocks and versions too"),
+        ("faultline config check --connect --process responder -o json", "in the pod of a process"),
     ),
 )
 @click.option(
@@ -37,30 +43,87 @@ def command() -> None:
     "process",
     type=click.Choice(sorted(PROCESSES)),
     default=None,
-    help="Check only the files that this process reads. Default: those of every process.",
+    help="Check only what this process reads and asks. Default: every process.",
+)
+@click.option(
+    "--connect",
+    is_flag=True,
+    help="Ask the broker, the API server and the services too; changes nothing there.",
 )
 @output_option
-@click.pass_obj
-def check(config: Path | None, process: str | None, output: str) -> None:
-    """Load the settings and print every one. All errors are reported together, with exit code 2.
+@click.pass_context
+def check(ctx: click.Context, process: str | None, connect: bool, output: str) -> None:
+    """Check the settings, every file they name, and what these contradict in each other; then print every setting.
 
-    Files, runbooks and templates that settings name are checked too, as each process does before it starts. What is valid but
-    hardly meant, a stage of a pool that has ended, is a warning on standard error.
+    With `--connect` the findings are printed instead: topics, rights by topic and in the cluster, tokens and when they expire,
+    clocks, versions. Each probe has 5 seconds. Rights are those of the user of these settings, so run it as the process, or in
+    its pod. Exit code 2 for settings or files that are not valid, 1 for faults outside, 3 where something did not answer.
     """
-    from faultline.runtime.setting_files import faults
     from faultline.runtime.settings import load
-    from streams.config.rollout_settings import over
-    from streams.model.clock import utc_now
 
-    settings = load(config)
-    if found := faults(settings, (process,) if process else tuple(PROCESSES)):
+    settings = load(ctx.obj)
+    processes = (process,) if process else tuple(PROCESSES)
+    local = _local(settings, processes)
+    if not connect:
+        _show_settings(settings, local, output)
+        return
+    from faultline.checks.connect import connected
+
+    outside = asyncio.run(connected(settings, processes))
+    _show(local + outside, output)
+    if any(finding.level == "fault" for finding in local):
+        ctx.exit(EXIT_BAD_INPUT)
+    levels = {finding.level for finding in outside}
+    ctx.exit(EXIT_NO if "fault" in levels else EXIT_UNREACHABLE if "unreachable" in levels else 0)
+
+
+def _local(settings: Settings, processes: tuple[str, ...]) -> list[CheckFinding]:
+    from faultline.checks.contradictions import contradictions
+    from faultline.checks.finding import CheckFinding, worst_first
+    from faultline.runtime.setting_files import faults
+
+    files = []
+    for line in faults(settings, processes):
+        where, _, what = line.partition(": ")
+        files.append(CheckFinding("fault", where, what, ""))
+    return worst_first([*files, *contradictions(settings)])
+
+
+def _show_settings(settings: Settings, local: list[CheckFinding], output: str) -> None:
+    """Every setting on standard output, and warnings on standard error.
+
+    Raises:
+        ConfigError: with every fault.
+    """
+    from streams.model.errors import ConfigError
+
+    lines = [
+        f"  {one.where}: {one.what}" + (f"; {one.remedy}" if one.remedy else "")
+        for one in local
+        if one.level == "fault"
+    ]
+    for finding in local:
+        if finding.level == "warning":
+            click.echo(f"faultline: warning: {finding.where}: {finding.what}; {finding.remedy}", err=True)
+    if lines:
         raise ConfigError(
-            "\n".join(["files named in the settings are not usable:", *(f"  {one}" for one in found)])
+            "\n".join(["files named in the settings are not usable, or contradict each other:", *lines])
         )
-    for key, what in over(settings.responder.rollout, utc_now()):
-        click.echo(f"faultline: warning: {key}: {what}", err=True)
     values = settings.model_dump(mode="json")
     show(output, [values], lambda: table(("setting", "value"), _flat(values), empty="no settings"))
+
+
+def _show(findings: list[CheckFinding], output: str) -> None:
+    rows = [(one.level, one.where, one.what, one.remedy) for one in findings]
+    headings = ("", "where", "what", "what to do")
+    show(output, (one.document() for one in findings), lambda: table(headings, rows, empty="nothing found"))
+    counts = {
+        level: sum(one.level == level for one in findings) for level in ("fault", "unreachable", "warning")
+    }
+    click.echo(
+        f"{counts['fault']} faults, {counts['unreachable']} unreachable, {counts['warning']} warnings",
+        err=True,
+    )
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

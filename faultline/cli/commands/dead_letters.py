@@ -85,7 +85,13 @@ def command() -> None:
     """Records that a process could not read: what they are, and what to do about them. They are kept for 14 days."""
 
 
-@command.command("list")
+@command.command(
+    "list",
+    epilog=examples(
+        "faultline dead-letters list --since 2h",
+        "faultline dead-letters list --topic raw.metrics --grep 'unknown message' --limit 500",
+    ),
+)
 @_choice_options
 @click.option(
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Letters at most."
@@ -93,13 +99,7 @@ def command() -> None:
 @output_option
 @click.pass_obj
 def list_command(config: Path | None, choice: Choice, limit: int, output: str) -> None:
-    """List dead letters, newest first.
-
-    \b
-    Examples:
-      faultline dead-letters list --since 2h
-      faultline dead-letters list --topic raw.metrics --grep 'unknown message' --limit 500
-    """
+    """List dead letters, newest first."""
     from faultline.runtime.settings import load
 
     letters, more = asyncio.run(_newest(load(config), choice, limit))
@@ -138,19 +138,16 @@ async def _newest(settings: Settings, choice: Choice, limit: int) -> tuple[list[
     return found, False
 
 
-@command.command("groups")
+@command.command(
+    "groups",
+    epilog=examples("faultline dead-letters groups", "faultline dead-letters groups --since 1d -o json"),
+)
 @_choice_options
 @click.option("--limit", type=click.IntRange(1, 5000), default=50, show_default=True, help="Groups at most.")
 @output_option
 @click.pass_obj
 def groups_command(config: Path | None, choice: Choice, limit: int, output: str) -> None:
-    """Count dead letters by process, topic and reason; numbers and ids in reasons make no difference.
-
-    \b
-    Examples:
-      faultline dead-letters groups
-      faultline dead-letters groups --since 1d --output json
-    """
+    """Count dead letters by process, topic and reason; numbers and ids in reasons make no difference."""
     from faultline.runtime.settings import load
 
     counted = asyncio.run(_counted(load(config), choice))
@@ -191,7 +188,13 @@ async def _counted(settings: Settings, choice: Choice) -> Any:
     return groups
 
 
-@command.command("show")
+@command.command(
+    "show",
+    epilog=examples(
+        "faultline dead-letters show 0:1289",
+        ("faultline dead-letters show 0:1289 --raw > record.bin", "the original bytes"),
+    ),
+)
 @click.argument("letter")
 @click.option("--raw", is_flag=True, help="Write only the original bytes to standard output.")
 @output_option
@@ -201,11 +204,6 @@ def show_command(config: Path | None, letter: str, raw: bool, output: str) -> No
     this version says of it.
 
     Bytes that are no text are shown in hexadecimal, at most 64 KiB of them; `--raw` writes them all as they are.
-
-    \b
-    Examples:
-      faultline dead-letters show 0:1289
-      faultline dead-letters show 0:1289 --raw > record.bin
     """
     from faultline.dead_letters.letter import place_of
     from faultline.runtime.settings import load
@@ -250,7 +248,16 @@ async def _shown(settings: Settings, partition: int, offset: int) -> Any:
     return letter, topics.judged(letter, _code(settings).outlook(letter), utc_now())
 
 
-@command.command("retry")
+@command.command(
+    "retry",
+    epilog=examples(
+        ("faultline dead-letters retry 5c1f09ab", "a group, dry run"),
+        ("faultline dead-letters retry 5c1f09ab --yes", "and written back"),
+        ("faultline dead-letters retry 0:1289 0:1290 --yes", "two letters"),
+        "faultline dead-letters retry --topic raw.metrics --since 6h --yes --rate 20",
+        exits="0 something was or would be written back, 1 nothing was",
+    ),
+)
 @click.argument("what", nargs=-1, metavar="[GROUP|PARTITION:OFFSET]…")
 @_choice_options
 @click.option("--all", "everything", is_flag=True, help="Try every letter there is.")
@@ -276,14 +283,7 @@ def retry_command(
 
     Each is tried with the code of this version first: what it still cannot read is not written back. Only records of `raw.*` and
     `signals` are, with their own time, so that an old record leads to no action without an approval. A letter is written back
-    once, whoever tries again, and two people at once do not write it twice. Exit code 1 when there was nothing to write back.
-
-    \b
-    Examples:
-      faultline dead-letters retry 5c1f09ab              # a group, dry run
-      faultline dead-letters retry 5c1f09ab --yes
-      faultline dead-letters retry 0:1289 0:1290 --yes   # two letters
-      faultline dead-letters retry --topic raw.metrics --since 6h --yes --rate 20
+    once, whoever tries again, and two people at once do not write it twice.
     """
     from dataclasses import replace
 
@@ -341,7 +341,13 @@ async def _retry(
     return dict(counts)
 
 
-@command.command("purge")
+@command.command(
+    "purge",
+    epilog=examples(
+        ("faultline dead-letters purge --before 3d", "what would be lost"),
+        "faultline dead-letters purge --before-offset 0:120000 --yes",
+    ),
+)
 @click.option("--before", help="Delete what was written before this time, or longer ago than 7d, 12h.")
 @click.option(
     "--before-offset",
@@ -354,13 +360,7 @@ async def _retry(
 def purge_command(
     config: Path | None, before: str | None, before_offset: str | None, yes: bool, output: str
 ) -> None:
-    """Delete old dead letters, for good. Without `--yes` it only says what would be lost.
-
-    \b
-    Examples:
-      faultline dead-letters purge --before 3d
-      faultline dead-letters purge --before-offset 0:120000 --yes
-    """
+    """Delete old dead letters, for good. Without `--yes` it only says what would be lost."""
     from faultline.cli.since import since_of
     from faultline.dead_letters.letter import place_of
     from faultline.runtime.settings import load

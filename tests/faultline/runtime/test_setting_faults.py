@@ -211,7 +211,9 @@ def test_a_stage_that_has_ended_is_a_warning(tmp_path: Path) -> None:
     assert checked.exit_code == 0
     assert checked.stderr.splitlines() == [
         "faultline: warning: responder.rollout.0.until: 2020-01-01T00:00:00Z is past: "
-        "pool h100 is in stage observe, no longer in act"
+        "pool h100 is in stage observe, no longer in act; remove the row, or give the stage a new end",
+        "faultline: warning: responder.mode: shadow, so nothing is done in a100 either, whatever responder.rollout says; "
+        "set responder.mode to approve or auto once pools are to be acted on",
     ]
 
 

@@ -1,0 +1,1 @@
+"""`faultline config check`: what the settings and their files contradict, and what broker, cluster and services say to them."""
