@@ -34,6 +34,7 @@ EXIT_CODES = {
 
 COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
+    "capture": "take a piece of production out of Kafka, to replay it elsewhere",
     "completion": "print a shell's completion script",
     "config": "check the settings, their files, and what broker, cluster and services say to them",
     "dead-letters": "list and group records that could not be read, write them back after a fix, delete them",

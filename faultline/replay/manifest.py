@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 import orjson
+from pydantic import AwareDatetime
 
 from streams.model.codec import decode, encode_plain
 from streams.model.errors import BadInput
@@ -24,8 +24,8 @@ class PartitionPart:
     """What is in the file of one partition. Offsets are Kafka's; `end` is the one after the last that may be in it.
 
     `bytes` counts its lines as they are read, `size` the file as it lies there. `late` are records with a time before the
-    capture's that lie among its own; `ahead` are records with a time after it, which were left out. `lost` are the records
-    between `begin` and the first one the broker still had.
+    capture's that lie among its own; `ahead` are records with a time after it, which were left out. `lost` counts the offsets
+    that the broker deleted before they were read.
     """
 
     begin: int
@@ -38,14 +38,15 @@ class PartitionPart:
     sha256: str = ""
     late: int = 0
     ahead: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TopicPart:
-    """What is of one topic. `lost` says since when records are there at all, when the capture should begin earlier."""
+    """What is of one topic. `complete_from` is the time from which on all is there, where what was before has been deleted."""
 
     partitions: Mapping[int, PartitionPart]
-    complete_from: datetime | None = None
+    complete_from: AwareDatetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,11 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a capture comes from. `incident` is the one it was cut to."""
+    """When a capture was begun, and what was asked for. `incident` is the one it was cut to."""
 
-    bootstrap: str = ""
-    topic_prefix: str = ""
-    taken_at: datetime | None = None
+    taken_at: AwareDatetime | None = None
     incident: str = ""
+    asked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class Manifest:
     its pseudonyms were made with, and does not give it away."""
 
     cluster: str
-    begin: datetime
-    end: datetime
-    lead: datetime
+    begin: AwareDatetime
+    end: AwareDatetime
+    lead: AwareDatetime
     topics: Mapping[str, TopicPart]
     state: Mapping[str, StatePart] = field(default_factory=dict)
     missing: tuple[str, ...] = ()

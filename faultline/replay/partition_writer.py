@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -23,8 +23,18 @@ from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 
+AHEAD_IN_A_ROW = 10_000
+"""After so many records beyond the capture's end a partition is not read on, though a late shipper may still have more."""
 NOTES = ".progress"
 """The folder of the notes, inside the capture until it is complete."""
+
+Change = Callable[[RawRecord], RawRecord | None]
+"""What is written instead of a record; None when it is left out."""
+
+
+def as_it_is(record: RawRecord) -> RawRecord:
+    """The record itself."""
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,55 +43,86 @@ class PartitionNote:
 
     part: PartitionPart
     next_offset: int
+    has_begun: bool = False
+    """Whether a record was seen that is not before the capture's time."""
     is_done: bool = False
 
 
 class PartitionWriter:
     """A file of one partition while it is written: `DIRECTORY/TOPIC/PARTITION.jsonl.zst`.
 
-    Records with a time from `end_ms` on are left out, those before `lead_ms` are counted as late.
+    Records with a time from `end_ms` on are left out. Those before `lead_ms` that come after one that is not are counted as late.
+    `change` says what is written instead of a record.
     """
 
     def __init__(
-        self, directory: Path, topic: str, partition: int, part: PartitionPart, *, lead_ms: int, end_ms: int
+        self,
+        directory: Path,
+        topic: str,
+        partition: int,
+        part: PartitionPart,
+        *,
+        lead_ms: int,
+        end_ms: int,
+        change: Change = as_it_is,
     ) -> None:
         self._path = directory / topic / f"{partition}.jsonl.zst"
         self._note = directory / NOTES / topic / f"{partition}.json"
         self._lead_ms, self._end_ms = lead_ms, end_ms
+        self._change = change
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._note.parent.mkdir(parents=True, exist_ok=True)
         note, self._digest, self._file = self._opened(PartitionNote(part, part.begin))
+        self._has_begun = note.has_begun
         self.is_done = note.is_done
         self.next_offset = note.next_offset
         """The offset of the first record that has not been added."""
-        self.ahead_in_a_row = 0
-        """How many of the last records were left out because they are ahead."""
+        self._ahead_in_a_row = 0
         self._part = note.part
         self._records, self._bytes = note.part.records, note.part.bytes
         self._first_ms, self._last_ms = note.part.first_ms, note.part.last_ms
-        self._late, self._ahead = note.part.late, note.part.ahead
+        self._late, self._ahead, self._lost = note.part.late, note.part.ahead, note.part.lost
 
     @property
     def records(self) -> int:
         """How many records were added, those in the file from earlier included."""
         return self._records + len(self._pending)
 
+    @property
+    def has_all(self) -> bool:
+        """Whether nothing that belongs into the file can come any more, as far as one can tell."""
+        return self.next_offset >= self._part.end or self._ahead_in_a_row >= AHEAD_IN_A_ROW
+
+    def reach(self, offset: int) -> None:
+        """Note that there is no record before this offset: compaction and the marks of transactions leave gaps."""
+        self.next_offset = max(self.next_offset, offset)
+
+    def lose(self, offset: int) -> None:
+        """Go on at this offset: the broker has deleted what was before it."""
+        self._lost += offset - self.next_offset
+        self.next_offset = offset
+
     def add(self, records: Iterable[RawRecord]) -> None:
         """Add records in the order of their offsets. A frame that is full is written."""
         for record in records:
+            if record.offset >= self._part.end:
+                break
             self.next_offset = record.offset + 1
             at = to_millis(record.timestamp)
             if at >= self._end_ms:
                 self._ahead += 1
-                self.ahead_in_a_row += 1
+                self._ahead_in_a_row += 1
                 continue
-            self.ahead_in_a_row = 0
+            self._ahead_in_a_row = 0
+            self._has_begun = self._has_begun or at >= self._lead_ms
+            if not self._has_begun or (changed := self._change(record)) is None:
+                continue
             self._late += at < self._lead_ms
             self._first_ms = at if self._first_ms is None else self._first_ms
             self._last_ms = at if self._last_ms is None else max(at, self._last_ms)
-            line = record_line(record)
+            line = record_line(changed)
             self._pending.append(line)
             self._pending_bytes += len(line)
             if self._pending_bytes >= FRAME_BYTES:
@@ -109,19 +150,21 @@ class PartitionWriter:
             sha256=self._digest.hexdigest(),
             late=self._late,
             ahead=self._ahead,
+            lost=self._lost,
         )
         self.is_done = is_done
         draft = self._note.with_suffix(".new")
-        draft.write_bytes(encode(PartitionNote(self._part, self.next_offset, is_done)))
+        draft.write_bytes(encode(PartitionNote(self._part, self.next_offset, self._has_begun, is_done)))
         draft.replace(self._note)
 
     def close(self) -> None:
-        """Close the file; what is not in a frame is left out, and read again when the capture goes on."""
+        """Close the file; what is not in a frame is read again when the capture goes on."""
         self._file.close()
 
     def finish(self) -> PartitionPart:
         """Write the rest, and close the file; returns what is in it."""
-        self.flush(is_done=True)
+        if not self.is_done:
+            self.flush(is_done=True)
         self.close()
         return self._part
 
@@ -156,8 +199,7 @@ def write_by_partition(directory: Path, capture: Capture) -> None:
         for partition, mine in sorted(by_partition.items()):
             part = PartitionPart(mine[0].offset, mine[-1].offset + 1)
             last_ms = max(to_millis(record.timestamp) for record in mine)
-            lead_ms = to_millis(capture.meta.lead)
-            writer = PartitionWriter(directory, topic, partition, part, lead_ms=lead_ms, end_ms=last_ms + 1)
+            writer = PartitionWriter(directory, topic, partition, part, lead_ms=0, end_ms=last_ms + 1)
             writer.add(mine)
             parts[partition] = writer.finish()
         topics[topic] = TopicPart(parts)

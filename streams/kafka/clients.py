@@ -107,20 +107,20 @@ def consumer(
 ) -> AIOKafkaConsumer:
     """A consumer without topics; call `subscribe` or `assign` on it, then `started`.
 
-    `group` is a process name (None for a reader outside any group). New groups begin at the earliest record.
+    `group` is a process name (None for a reader outside any group). New groups begin at the earliest record. `extra` goes before
+    what is usual here.
     """
+    usual = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": MAX_RECORD_BYTES}
     return AIOKafkaConsumer(
         bootstrap_servers=settings.bootstrap,
         group_id=group_name(settings, group) if group else None,
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
         isolation_level="read_committed" if read_committed else "read_uncommitted",
         session_timeout_ms=settings.session_timeout_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        max_partition_fetch_bytes=MAX_RECORD_BYTES,
         check_crcs=settings.check_crcs,
         **_security(settings),
-        **extra,
+        **(usual | extra),
     )
 
 
