@@ -6,7 +6,7 @@
     topology.yaml       which NIC is attached to which switch port, like `inventory.topology_file`; optional
     settings.yaml       the settings it was decided with, without secrets; optional
     runbooks/           the runbooks it was decided with, the library included; optional
-    kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would show them
+    kube-objects.jsonl[.zst]  instead of inventory.jsonl: {"time","type","object"} as a watch would show them
 
 `faultline capture` writes format 2: the same, with `manifest.json` instead of `meta.json` and a file for each partition,
 `TOPIC/PARTITION.jsonl.zst`. How a record is written: `record_format`.
@@ -84,12 +84,14 @@ def read(directory: Path) -> Capture:
     if manifest is not None and not manifest.complete:
         raise BadInput(f"{directory} is not complete: give `faultline capture` the same arguments again")
     meta = _meta_of(manifest) if manifest else _read_meta(directory / META)
-    changes = directory / KUBE_OBJECTS
+    objects = [
+        path for path in (directory / KUBE_OBJECTS, directory / f"{KUBE_OBJECTS}.zst") if path.exists()
+    ]
     settings, runbooks = directory / SETTINGS, directory / RUNBOOKS
     return Capture(
         meta,
         _files(directory) | (_folders(directory, manifest) if manifest else {}),
-        tuple(_kube_change(line, where) for line, where in _lines(changes)) if changes.exists() else (),
+        tuple(_kube_change(line, where) for path in objects for line, where in _lines(path)),
         _topology(directory / TOPOLOGY),
         _files(directory / STATE) if (directory / STATE).is_dir() else {},
         settings if settings.exists() else None,

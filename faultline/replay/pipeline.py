@@ -14,6 +14,7 @@ from faultline.replay.replayed import Replayed, Standing
 from faultline.replay.threads import RecordedThreads
 from runbooks.engine.dry_run import ShadowResponder
 from streams.correlate import Changes, Config, Engine
+from streams.correlate.hypothesis import Hypothesis
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.signal import Signal
@@ -29,6 +30,8 @@ class Happened:
     """Revisions, in order."""
     entries: list[TimelineEntry] = field(default_factory=list)
     """What correlator and responder put on the timelines."""
+    hypotheses: dict[str, Hypothesis] = field(default_factory=dict)
+    """Explanations that were weighed, opened or not, by the id of the incident that each is or would be."""
 
 
 class Watcher(Protocol):
@@ -170,5 +173,9 @@ class Pipeline:
 
     def _engine(self, cluster: str) -> Engine:
         if cluster not in self._engines:
-            self._engines[cluster] = Engine(cluster, {}, self._config)
+            weighed = self._note_hypotheses if self._watcher is not None else None
+            self._engines[cluster] = Engine(cluster, {}, self._config, weighed=weighed)
         return self._engines[cluster]
+
+    def _note_hypotheses(self, found: Iterable[Hypothesis]) -> None:
+        self._happened.hypotheses.update((one.id, one) for one in found)

@@ -6,7 +6,7 @@ Only what a batch touched is evaluated, so the cost of a signal does not depend 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from streams.correlate.cause_sources.jobs import JobCauses
@@ -43,8 +43,17 @@ class Engine:
     one stopped. The same signals and facts in any order, split and repeated at will, lead to the same incidents.
     """
 
-    def __init__(self, cluster: str, rows: Rows, config: Config | None = None) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        rows: Rows,
+        config: Config | None = None,
+        *,
+        weighed: Callable[[Iterable[Hypothesis]], None] | None = None,
+    ) -> None:
+        """`weighed` gets the hypotheses of every place that was evaluated, for whoever follows a replay."""
         self.name = cluster
+        self._weighed = weighed
         self._config = config or Config()
         self._state = State(rows, cluster)
         self._incarnations = Incarnations(self._state, self._config.linger, self._config.flap_quiet)
@@ -174,6 +183,8 @@ class Engine:
         places = touched.places() | self._publisher.places_that_mention(touched.mentioned)
         places = places.union(*(self._causes.places_of(cause) for cause in touched.causes))
         by_place = {place: self._causes.at(place) for place in places}
+        if self._weighed is not None:
+            self._weighed(h for _, found in sorted(by_place.items()) for h in found)
         claims = self._jobs.claims({h.id for found in by_place.values() for h in found})
         changes, wakes = self._publisher.publish(by_place, claims, self._successor, now)
         for wake in wakes:

@@ -40,7 +40,7 @@ from runbooks.engine.run.rollback import (
     look_up,
     look_up_undo,
 )
-from runbooks.engine.run.shadow_mode import guard_context, shadow
+from runbooks.engine.run.shadow_mode import NO_TICKET_SYSTEM, guard_context, shadow
 from runbooks.engine.run.slow_nodes import close_slow_nodes
 from runbooks.engine.run.transition import (
     BLIND_S,
@@ -412,7 +412,7 @@ def _continue(transition: RunTransition, planned: PlannedStep, context: RunConte
 
 def _unconfigured(transition: RunTransition, planned: PlannedStep) -> None:
     if planned.action in TICKETS:
-        transition.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
+        transition.finish(planned.id, StepState.SKIPPED, NO_TICKET_SYSTEM)
     else:
         fail(transition, planned, f"no connector for {planned.action}")
 

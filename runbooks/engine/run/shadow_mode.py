@@ -11,6 +11,8 @@ from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import TICKETS
 from streams.model.run import PlannedStep, StepState
 
+NO_TICKET_SYSTEM = "no ticket system configured"
+
 
 def shadow(transition: RunTransition, context: RunContext) -> None:
     """Decide every step without a call. A new revision makes every step pending again."""
@@ -18,7 +20,7 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
         if record.state is not StepState.PENDING:
             continue
         if planned.action in TICKETS and planned.action not in context.actions:
-            verdict, reason = "", "no ticket system configured"
+            verdict, reason = "", NO_TICKET_SYSTEM
         elif moved := moved_already(transition, planned, context):
             verdict, reason = "", moved
         elif late := too_late(planned, context.incident, context.policy.notices, transition.now):

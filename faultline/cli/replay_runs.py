@@ -1,0 +1,123 @@
+"""How `faultline replay` is asked to replay, and the replays it needs: one rule for settings, runbooks and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from faultline.cli.since import since_of
+from faultline.replay.against import Compared, Production, Revisions, compared
+from faultline.replay.capture import Capture, read
+from faultline.replay.decisions import ceilings
+from faultline.replay.expected import Expected, changes, read_expected
+from faultline.replay.explanations import Explanations
+from faultline.replay.manifest import Versions
+from faultline.replay.pipeline import Watcher
+from faultline.replay.replay import From, Replayed, replay_capture
+from faultline.replay.sources import opened
+from faultline.replay.threads import RecordedThreads
+from faultline.runtime.settings import Settings, load
+from runbooks.engine.dry_run import ACTIONS
+from runbooks.language.loader import load as load_runbooks
+from runbooks.language.schema import NODE_WORK, TICKETS, Runbook
+from streams.correlate import Config
+from streams.model.clock import parse_rfc3339
+from streams.model.run import Mode
+
+
+class ReplayOrder:
+    """What is asked for: settings, what is decided from, and until when.
+
+    The settings and runbooks that a capture holds count before the given ones, unless those `are_chosen`.
+    """
+
+    def __init__(
+        self, settings: Settings, decide_from: str | None, until: str | None, *, are_chosen: bool = False
+    ) -> None:
+        self._settings = settings
+        self._are_chosen = are_chosen
+        self._source = From(decide_from) if decide_from else None
+        self._until = parse_rfc3339(until) if until else None
+
+    @contextmanager
+    def opened(self, source: str, begin: datetime | None, end: datetime | None) -> Iterator[Capture]:
+        """The source, as a capture."""
+        with opened(source, self._settings, begin, end) as capture:
+            yield capture
+
+    def replayed(
+        self,
+        capture: Capture,
+        *,
+        watcher: Watcher | None = None,
+        threads: RecordedThreads | None = None,
+        until: datetime | None = None,
+        without: frozenset[str] = frozenset(),
+    ) -> Replayed:
+        """Replay it; `without` are actions that the installation had no connector for."""
+        settings = self._settings_of(capture)
+        return replay_capture(
+            capture,
+            responder=settings.responder,
+            config=Config.of(settings.correlator),
+            runbooks=self._runbooks_of(capture),
+            actions=actions_of(settings) - without,
+            threads=threads,
+            source=self._source,
+            until=self._until or until,
+            watcher=watcher,
+        )
+
+    def compared(self, capture: Capture) -> tuple[Compared, ...]:
+        """Replay it, and compare with what production decided."""
+        revisions, production = Revisions(), Production.of(capture)
+        without = TICKETS if production.had_no_tickets else frozenset[str]()
+        decided = self.replayed(capture, watcher=revisions, until=capture.meta.end, without=without)
+        explanations = Explanations(production.runs, self._runbooks_of(capture))
+        return compared(capture, production, decided, revisions, self._modes(capture), explanations)
+
+    def results(self, directory: Path) -> Expected:
+        """What a kept capture gives now."""
+        capture = read(directory)
+        runbooks = {book.id: str(book.revision) for book in self._runbooks_of(capture)}
+        now = Versions(faultline=version("faultline"), runbooks=runbooks)
+        return Expected.of(self.replayed(capture), self._modes(capture), now)
+
+    def differing(self, directory: Path, file: Path) -> list[str]:
+        """How a kept capture's results differ from those in `file`, as text; empty when they are the same."""
+        expected, found = read_expected(file), self.results(directory)
+        lines = list(changes(expected, found))
+        if not lines:
+            return []
+        return [
+            f"{directory}: decided otherwise than in {file} (of faultline {expected.versions.faultline})",
+            *(f"  {line}" for line in lines),
+            f"  if that is meant: faultline replay {directory} --assert-same {file} --record",
+        ]
+
+    def _settings_of(self, capture: Capture) -> Settings:
+        if capture.settings is None or self._are_chosen:
+            return self._settings
+        return load(capture.settings)
+
+    def _runbooks_of(self, capture: Capture) -> tuple[Runbook, ...]:
+        if capture.runbooks is None or self._are_chosen:
+            return load_runbooks(self._settings_of(capture).responder.runbook_dirs)
+        return load_runbooks([capture.runbooks], shipped=False)
+
+    def _modes(self, capture: Capture) -> Mapping[str, Mode]:
+        return ceilings(self._runbooks_of(capture), self._settings_of(capture).responder)
+
+
+def actions_of(settings: Settings) -> frozenset[str]:
+    """What a replay plans with: as an installation with these settings has connectors. Tickets count as configured."""
+    return frozenset(ACTIONS) | {name for name in NODE_WORK if settings.node_work.offers(name)}
+
+
+def times_of(begin: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:
+    """Times as they are typed: RFC 3339, or `2h` ago."""
+    now = datetime.now(UTC)
+    return (since_of(begin, now) if begin else None, since_of(end, now) if end else None)
