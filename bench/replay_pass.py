@@ -24,6 +24,7 @@ def main() -> None:
         "cpu_s": _cpu_s() - before,
         "records": decided.records,
         "signals": decided.signals,
+        "incidents": len(decided.incidents),
         "hash": decided.decision_hash,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "rss_of_others_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,

@@ -174,7 +174,7 @@ class Pipeline:
     def _engine(self, cluster: str) -> Engine:
         if cluster not in self._engines:
             weighed = self._note_hypotheses if self._watcher is not None else None
-            self._engines[cluster] = Engine(cluster, {}, self._config, weighed=weighed)
+            self._engines[cluster] = Engine(cluster, None, self._config, weighed=weighed)
         return self._engines[cluster]
 
     def _note_hypotheses(self, found: Iterable[Hypothesis]) -> None:

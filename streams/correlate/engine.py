@@ -40,13 +40,14 @@ class Engine:
     """The correlation of one cluster without Kafka: signals, facts and time in, incidents out. No I/O, no clock of its own.
 
     `rows` holds the state: only changed rows are written, once per call. A new engine on the same rows continues where the old
-    one stopped. The same signals and facts in any order, split and repeated at will, lead to the same incidents.
+    one stopped; without rows nothing is stored. The same signals and facts in any order, split and repeated at will, lead to
+    the same incidents.
     """
 
     def __init__(
         self,
         cluster: str,
-        rows: Rows,
+        rows: Rows | None,
         config: Config | None = None,
         *,
         weighed: Callable[[Iterable[Hypothesis]], None] | None = None,

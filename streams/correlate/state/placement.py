@@ -115,8 +115,8 @@ class Placements:
     def __init__(self, state: State, slack: timedelta) -> None:
         self._slack = slack
         self._by_pod: dict[str, tuple[Placement, ...]] = {}
-        self.ended: set[str] = set()
-        """Names of pods of which one is over."""
+        self.ended: dict[str, datetime] = {}
+        """By name of pods of which one is over: when the first of them ended."""
         self._others: dict[str, tuple[Stay, ...]] = {}
         """By pod: stays of what is no training."""
         self._others_on: dict[str, set[str]] = defaultdict(set)
@@ -132,10 +132,13 @@ class Placements:
     def update(self, pod: str, row: PodRow | None) -> tuple[set[str], set[str]]:
         """Record a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
         others = self._update_others(pod, row)
-        over = row is not None and any(ended_at(row, t.fact) is not None for t in row.tenancies)
+        ends = [end for t in row.tenancies if (end := ended_at(row, t.fact))] if row is not None else []
         before = self._by_pod.get(pod, ())
         after = placements_of(pod, row) if row is not None else ()
-        (self.ended.add if over or any(p.end for p in after) else self.ended.discard)(pod)
+        if ends := [*ends, *(p.end for p in after if p.end)]:
+            self.ended[pod] = min(ends)
+        else:
+            self.ended.pop(pod, None)
         if before == after:
             return others, set()
         for placement in before:

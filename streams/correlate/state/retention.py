@@ -143,10 +143,11 @@ class Retention:
         )
 
     def _pods_to_prune(self, cut: datetime) -> list[str]:
-        """Pods of which anything may be forgotten: one of the name is over, something was seen before `cut`, or there is none."""
-        old, ended = set(self._state.pods.reaching_before(cut)), self._topology.placements.ended
-        pods = self._state.pods.items()
-        return [n for n, pod in pods if n in ended or n in old or not (pod.tenancies or pod.seen)]
+        """Pods of which anything may be forgotten: before `cut` one was over or something was seen, or there is none."""
+        old = set(self._state.pods.reaching_before(cut))
+        old.update(name for name, end in self._topology.placements.ended.items() if end < cut)
+        old.update(n for n, pod in self._state.pods.items() if not (pod.tenancies or pod.seen))
+        return sorted(old)
 
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
         placements = self._topology.placements.of_pod(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Self, TypeVar
 
 from streams.correlate.sightings import Sighting
@@ -27,6 +27,9 @@ MAX_NAMES = 8
 MOVES_KEPT = timedelta(hours=1)
 COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang without further reports stays open."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE = timedelta(minutes=1)
+_FINE, _COARSE = MOVES_KEPT // _MINUTE, COARSE_MOVES_KEPT // _MINUTE
 
 Groups = dict[str, tuple[Sighting, ...]]
 T = TypeVar("T", bool, tuple[str, ...])
@@ -353,22 +356,27 @@ def _with_moment(moments: tuple[datetime, ...], at: datetime) -> tuple[datetime,
     return _thinned((*moments, at))
 
 
-def _minute(moment: datetime) -> datetime:
-    return moment.replace(second=0, microsecond=0)
+def _minute(moment: datetime) -> int:
+    """The minute since the epoch that a moment lies in."""
+    return (moment - _EPOCH) // _MINUTE
 
 
 def _thinned(moments: Iterable[datetime]) -> tuple[datetime, ...]:
     """The first of each minute of the last hour with any, and of each ten minutes before."""
-    first: dict[datetime, datetime] = {}
-    coarse: dict[datetime, datetime] = {}
-    for move in sorted(moments):
+    # Nearly always they are in order already. It is called for every progress of every pod, with 100 moments.
+    ordered = sorted(moments)
+    newest = _minute(ordered[-1])
+    kept: list[datetime] = []
+    last_minute = last_coarse = -1
+    for move in ordered:
         minute = _minute(move)
-        first.setdefault(minute, move)
-        coarse.setdefault(minute.replace(minute=minute.minute // 10 * 10), move)
-    newest = max(first)
-    kept = {move for minute, move in first.items() if newest - minute < MOVES_KEPT}
-    kept |= {move for minute, move in coarse.items() if newest - minute < COARSE_MOVES_KEPT}
-    return tuple(sorted(kept))
+        if minute == last_minute:
+            continue
+        last_minute, coarse = minute, minute // 10
+        is_first, last_coarse = coarse != last_coarse, coarse
+        if minute > newest - _FINE or (is_first and coarse * 10 > newest - _COARSE):
+            kept.append(move)
+    return tuple(kept)
 
 
 def with_own_work(row: PodRow, at: datetime) -> PodRow:

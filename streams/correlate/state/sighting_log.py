@@ -157,5 +157,15 @@ class SightingLog:
         return 1
 
 
+class UnwrittenLog(SightingLog):
+    """A log for state that is never stored. It keeps nothing."""
+
+    def add(self, row: str, group: str, sighting: Sighting) -> None:
+        """Do nothing."""
+
+    def drop(self, row: str, sighting: Sighting) -> None:
+        """Do nothing."""
+
+
 def _key(number: int) -> str:
     return f"{PREFIX}{number:012d}"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from faultline.replay import replay
+from faultline.replay import pipeline
+from faultline.replay.replay import replay_capture
 from sandbox.simulation.campaign import NoPlace, simulate
 from sandbox.simulation.scenario import load
 from streams.correlate import Changes, Engine
@@ -45,9 +46,9 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
             arrivals.append((at, (key, fact)))
             return super().on_fact(key, fact, at)
 
-    monkeypatch.setattr(replay, "Engine", Recording)
+    monkeypatch.setattr(pipeline, "Engine", Recording)
     capture = simulate(SCENARIOS[name].sized(NODES).bare(), 1).capture
-    replay.replay_capture(capture)
+    replay_capture(capture)
     return capture.meta.cluster, arrivals
 
 
@@ -66,10 +67,12 @@ def disturbed(arrivals: Sequence[Arrival], seed: int) -> list[Arrival]:
     return found
 
 
-def outcome(cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0) -> list[Incident]:
+def outcome(
+    cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0, is_written: bool = True
+) -> list[Incident]:
     """What stands in the end, half an hour after the last arrival."""
     chance = random.Random(1)
-    rows: dict[str, bytes] = {}
+    rows: dict[str, bytes] | None = {} if is_written else None
     engine = Engine(cluster, rows)
     published: dict[str, Incident] = {}
     step = timedelta(seconds=10)
@@ -112,3 +115,8 @@ def test_a_simulated_fault_ends_alike_however_late_it_is_told(
     assert expected
     found = outcome(cluster, disturbed(arrivals, seed=len(name)), restarts=0.02)
     assert list(map(essence, found)) == list(map(essence, expected))
+
+
+def test_state_that_is_not_written_decides_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, arrivals = recorded("tensor_rank_hang", monkeypatch)
+    assert outcome(cluster, arrivals, is_written=False) == outcome(cluster, arrivals)
