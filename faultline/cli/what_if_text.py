@@ -10,6 +10,7 @@ from faultline.cli.output import MAX_CELL, table
 from faultline.replay.difference import Difference, Pair
 from faultline.replay.what_if.figures import counted, headline
 from faultline.replay.what_if.result import WhatIf
+from faultline.replay.what_if.structure_text import lines, rows
 from streams.model.clock import moment
 from streams.model.message import plain
 
@@ -20,9 +21,15 @@ def show_what_if(found: WhatIf) -> None:
     for edit in found.edits:
         click.echo(f"  {_plain(str(edit))}")
     if not found.edits:
-        click.echo("  nothing is edited: both sides are the same")
+        click.echo("  nothing is edited")
     click.echo()
-    table(("", "before", "after", ""), counted(found.summary), empty="")
+    if found.edits or found.structure is None:
+        table(("", "before", "after", ""), counted(found.summary), empty="")
+    if found.structure is not None:
+        click.echo("\n" if found.edits else "", nl=False)
+        table(("structure", "as it was", "as asked", "between"), rows(found.structure), empty="")
+        for line in lines(found.structure):
+            click.echo(f"  {line}")
     for pair in found.differing:
         click.echo()
         for line in _incident(pair, shows_edits=len(found.edits) > 1):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.arguments import Duration
 from faultline.cli.groups import examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show
@@ -49,6 +50,17 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--topology", type=_FILE, help="Another topology file.")
 @click.option(
+    "--spares", type=click.IntRange(min=0), help="Spare nodes, beyond those there were: what would jobs wait?"
+)
+@click.option(
+    "--checkpoint-every", type=Duration(), help="Checkpoints so far apart, e.g. 20m: what would be repeated?"
+)
+@click.option(
+    "--drain-grace",
+    type=Duration(),
+    help="Drains that take no longer, e.g. 300: how much sooner would jobs run?",
+)
+@click.option(
     "--budget", "budgets", multiple=True, metavar="KEY=N,…",
     help="Exit with 1 when more than that differs: cordons=0,culprits=0,pages=2,gpu_hours=10 …",
 )  # fmt: skip
@@ -63,7 +75,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.pass_context
 def command(
     ctx: click.Context, source: str, pairs: tuple[str, ...], other: Path | None, folders: tuple[Path, ...],
-    catalog: Path | None, topology: Path | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
+    catalog: Path | None, topology: Path | None, spares: int | None, checkpoint_every: float | None,
+    drain_grace: float | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
     chosen: str | None, out: Path | None, output: str,
 ) -> None:  # fmt: skip
     """Decide the records of SOURCE twice, as it is and with an edit, and show what differs, with why.
@@ -75,6 +88,7 @@ def command(
     from faultline.replay.what_if.budget import exceeded, read_budget
     from faultline.replay.what_if.result import what_if
     from faultline.replay.what_if.sides import Given, names_without_effect, sides
+    from faultline.replay.what_if.structure import Structure
     from faultline.runtime.settings import load
 
     budget, kind = read_budget(budgets), _format(chosen, out)
@@ -82,8 +96,9 @@ def command(
     both = sides(read(Path(source)), load(ctx.obj), given)
     for name in names_without_effect(both.edits):
         click.echo(f"{name}: no replay decides by it", err=True)
-    with progress(f"replaying {source} twice", 2, "replays") as shown:
-        found = what_if(source, both, shown.advance)
+    with progress(f"replaying {source}", 2 if both.edits else 1, "sides") as shown:
+        asked = Structure(spares, checkpoint_every, drain_grace)
+        found = what_if(source, both, asked, shown.advance)
     over = exceeded(found.summary, budget)
     if out is not None and kind is not None:
         write_out(_written(found, kind, over, fail_all=fail_on_difference), out)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -82,23 +82,25 @@ def _held(capture: Capture) -> Held:
 
 
 def both(before: Side, after: Side, done: Callable[[], None] = lambda: None) -> tuple[Decided, Decided]:
-    """Replay two sides at the same time. `done` is called for each that is ready.
+    """Replay two sides at the same time, or one where both are the same. `done` is called for each that is ready.
 
     Raises:
         BadInput: when the capture or a table is invalid.
         Temporary: when one of the processes was ended from outside.
     """
-    with ThreadPoolExecutor(2) as threads, _running(before) as one, _running(after) as other:
-        waiting = [threads.submit(_answer, process) for process in (one, other)]
+    sides = [before] if after is before else [before, after]
+    with ThreadPoolExecutor(2) as threads, ExitStack() as running:
+        processes = [running.enter_context(_running(side)) for side in sides]
+        waiting = [threads.submit(_answer, process) for process in processes]
         try:
             for ready in as_completed(waiting):
                 ready.result()
                 done()
         finally:
             # A thread that still reads would keep the pool open: it ends when its process does.
-            for process in (one, other):
+            for process in processes:
                 process.kill()
-        return waiting[0].result(), waiting[1].result()
+    return waiting[0].result(), waiting[-1].result()
 
 
 def group_window_s(settings: Settings) -> float:

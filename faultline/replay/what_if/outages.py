@@ -155,13 +155,13 @@ class HeldHours:
     def take(self, at: datetime, key: str, fact: Fact | None) -> None:
         """One fact of the inventory; None for a deletion."""
         if isinstance(fact, JobFact):
-            self._jobs[key] = str(fact.job)
+            self._jobs[key] = fact.job.key
         if key in self._jobs and (fact is None or (isinstance(fact, JobFact) and fact.finished)):
             self._end(self._jobs.pop(key), at)
         if (before := self._pods.pop(key, None)) is not None:
             self._now[before[0]] -= before[1]
         if isinstance(fact, PodFact) and fact.job is not None and fact.trains and fact.ended_at is None:
-            job = str(fact.job)
+            job = fact.job.key
             self._count(job, at)
             self._pods[key] = (job, fact.gpus)
             self._now[job] += fact.gpus

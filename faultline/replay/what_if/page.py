@@ -8,6 +8,7 @@ from faultline.replay.difference import Difference, Pair
 from faultline.replay.what_if.budget import Exceeded
 from faultline.replay.what_if.figures import counted, headline
 from faultline.replay.what_if.result import WhatIf
+from faultline.replay.what_if.structure_text import lines, rows
 from faultline.report.document import Block, Bullets, Document, Grid, Paragraph, Section
 from faultline.report.html import html
 from faultline.report.markdown import markdown
@@ -37,6 +38,13 @@ def document_of(found: WhatIf, over: Sequence[Exceeded], incidents: int) -> Docu
     """The page with so many of the incidents that differ."""
     differing = found.differing
     sections = [Section("Summary", tuple(_summary(found, over)))]
+    if found.structure is not None:
+        table = Grid(
+            ("what", "as it was", "as asked", "between"),
+            tuple(rows(found.structure)),
+            ("as it was", "as asked"),
+        )
+        sections.append(Section("Structure", (table, Bullets(tuple(lines(found.structure))))))
     several = len(found.edits) > 1
     sections += [_incident(pair, shows_edits=several) for pair in differing[:incidents]]
     if len(differing) > incidents:

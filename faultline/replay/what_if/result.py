@@ -12,10 +12,12 @@ from faultline.replay.what_if.causes import causes_of
 from faultline.replay.what_if.decide import Decided, both, group_window_s
 from faultline.replay.what_if.edits import Edit
 from faultline.replay.what_if.sides import Sides
+from faultline.replay.what_if.structure import Answer, Structure, answer
 from faultline.replay.what_if.summary import Summary, summary_of
 from streams.model.clock import rfc3339
 
 SCHEMA = 1
+UNASKED = Structure()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class WhatIf:
     after: Decided
     pairs: tuple[Pair, ...]
     summary: Summary
+    structure: Answer | None = None
+    """What other spares, checkpoints and drains would have saved, where that was asked."""
 
     @property
     def differing(self) -> tuple[Pair, ...]:
@@ -47,6 +51,8 @@ class WhatIf:
             "records": self.before.records,
             "signals": self.before.signals,
         }
+        if self.structure is not None:
+            yield {"record": "structure", **asdict(self.structure)}
         for edit in self.edits:
             yield {"record": "edit", **asdict(edit), "has_effect": edit.has_effect}
         for pair in self.differing:
@@ -61,8 +67,10 @@ class WhatIf:
             }
 
 
-def what_if(source: str, given: Sides, done: Callable[[], None] = lambda: None) -> WhatIf:
-    """Replay both sides and compare them. `done` is called for each that is ready.
+def what_if(
+    source: str, given: Sides, asked: Structure = UNASKED, done: Callable[[], None] = lambda: None
+) -> WhatIf:
+    """Replay both sides and compare them, and answer what is `asked` of the first. `done` is called for each that is ready.
 
     Raises:
         BadInput: when the capture or a table is invalid.
@@ -73,7 +81,8 @@ def what_if(source: str, given: Sides, done: Callable[[], None] = lambda: None) 
         for pair in differences(before.decisions, after.decisions)
     )
     window = timedelta(seconds=group_window_s(given.after.settings))
-    return WhatIf(source, given.edits, before, after, pairs, summary_of(pairs, window))
+    structure = answer(before.outages, before.held, asked) if asked.is_asked else None
+    return WhatIf(source, given.edits, before, after, pairs, summary_of(pairs, window), structure)
 
 
 def _line(one: Difference) -> dict[str, Any]:

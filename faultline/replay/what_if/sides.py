@@ -82,6 +82,8 @@ def sides(capture: Capture, settings: Settings, given: Given) -> Sides:
         *catalog_edits(catalog),
         *topology_edits(capture.topology, topology, given.topology),
     )
+    if not edits:
+        return Sides(before, before, ())
     held = capture if topology is None else replace(capture, topology=topology)
     return Sides(before, Side(held, changed, files, catalog), edits)
 
