@@ -29,10 +29,13 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command(
     "whatif",
     epilog=examples(
-        ("faultline whatif captures/march --set responder.blast_radius.max_nodes=5", "a guardrail"),
-        ("faultline whatif captures/march --runbooks runbooks/ --out change.md", "for a pull request"),
-        ("faultline whatif captures/march --catalog rows/ --budget culprits=0,cordons=0", "a check"),
-        ("faultline whatif captures/march --checkpoint-every 20m --spares 4", "what it would have saved"),
+        ("faultline whatif captures/month --set responder.blast_radius.max_nodes=5", "a guardrail"),
+        ("faultline whatif captures/month --runbooks mine --out change.md", "for a review"),
+        (
+            "faultline whatif captures/month --catalog docs/examples/catalog --budget cordons=0,culprits=0",
+            "a check",
+        ),
+        ("faultline whatif captures/month --checkpoint-every 20m --spares 4", "what it would have saved"),
         exits="0 compared, 1 a budget is exceeded (or, with --fail-on-difference, anything differs), 2 bad input",
     ),
 )
@@ -69,15 +72,16 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--format", "chosen", type=click.Choice(FORMATS), help="Format of --out (default: by its name)."
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write, besides what is printed."
-)
+    "--out", "files", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+    help="File to write, besides what is printed: .md, .html, .xml (JUnit) or .sarif; again for more.",
+)  # fmt: skip
 @output_option
 @click.pass_context
 def command(
     ctx: click.Context, source: str, pairs: tuple[str, ...], other: Path | None, folders: tuple[Path, ...],
     catalog: Path | None, topology: Path | None, spares: int | None, checkpoint_every: float | None,
     drain_grace: float | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
-    chosen: str | None, out: Path | None, output: str,
+    chosen: str | None, files: tuple[Path, ...], output: str,
 ) -> None:  # fmt: skip
     """Decide the records of SOURCE twice, as it is and with an edit, and show what differs, with why.
 
@@ -91,7 +95,7 @@ def command(
     from faultline.replay.what_if.structure import Structure
     from faultline.runtime.settings import load
 
-    budget, kind = read_budget(budgets), _format(chosen, out)
+    budget, kinds = read_budget(budgets), _formats(chosen, files)
     given = Given(pairs, other, folders, catalog, topology)
     both = sides(read(Path(source)), load(ctx.obj), given)
     for name in names_without_effect(both.edits):
@@ -100,7 +104,7 @@ def command(
         asked = Structure(spares, checkpoint_every, drain_grace)
         found = what_if(source, both, asked, shown.advance)
     over = exceeded(found.summary, budget)
-    if out is not None and kind is not None:
+    for out, kind in kinds.items():
         write_out(_written(found, kind, over, fail_all=fail_on_difference), out)
     show(output, found.lines(), lambda: show_what_if(found))
     for one in over:
@@ -108,15 +112,16 @@ def command(
     ctx.exit(EXIT_NO if over or (fail_on_difference and found.summary.differs) else 0)
 
 
-def _format(chosen: str | None, out: Path | None) -> str | None:
-    if out is None:
-        if chosen is not None:
-            raise BadInput("--format needs --out FILE: what is printed has --output")
-        return None
-    kind = chosen or _SUFFIXES.get(out.suffix.lower())
-    if kind is None:
-        raise BadInput(f"{out}: what format? Name it with --format, or end it with {', '.join(_SUFFIXES)}")
-    return kind
+def _formats(chosen: str | None, files: tuple[Path, ...]) -> dict[Path, str]:
+    """The format of each file. Raises BadInput where nothing says it."""
+    if chosen is not None and len(files) != 1:
+        raise BadInput("--format is that of one --out FILE; what is printed has --output")
+    kinds = {file: chosen or _SUFFIXES.get(file.suffix.lower(), "") for file in files}
+    if unknown := [str(file) for file, kind in kinds.items() if not kind]:
+        raise BadInput(
+            f"{', '.join(unknown)}: what format? Say --format, or end it with {', '.join(_SUFFIXES)}"
+        )
+    return kinds
 
 
 def _written(found: WhatIf, kind: str, over: Sequence[Exceeded], *, fail_all: bool) -> str:
