@@ -85,13 +85,17 @@ def laid_out(rows: Sequence[Sequence[str]], width: int, *, whole: bool = False) 
     """
     columns = list(zip(*rows, strict=True))
     widths = [max(map(_width, column)) for column in columns]
-    least = [_longest_word(column) if whole else _LEAST_WIDTH for column in columns]
+    gaps = 2 * (len(columns) - 1)
+    narrowest = max(1, min(_LEAST_WIDTH, (width - gaps) // len(columns)))
+    least = [_longest_word(column) if whole else narrowest for column in columns]
     # The first column is the name of the thing, which is copied into the next command: it gives way only where it takes the
     # room of the others.
     first = widths[0]
     if not whole:
-        first = min(first, max(width // 2, width - sum(min(other, _FAIR_WIDTH) + 2 for other in widths[1:])))
-    widths = [first, *_shrunk(widths[1:], width - first - 2 * (len(widths) - 1), least[1:])]
+        most = width - gaps - sum(map(min, widths[1:], least[1:]))
+        fair = width - sum(min(other, _FAIR_WIDTH) + 2 for other in widths[1:])
+        first = min(first, most, max(width // 2, fair))
+    widths = [first, *_shrunk(widths[1:], width - first - gaps, least[1:])]
     lines: list[str] = []
     for row in rows:
         folded = [_folded(cell, most) for cell, most in zip(row, widths, strict=True)]

@@ -66,8 +66,8 @@ class Stack:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Stack]:
-    """Start all of it in `folder`; on exit stop the processes first and the broker last.
+async def running(folder: Path, **responder: object) -> AsyncIterator[Stack]:
+    """Start all of it in `folder`; on exit stop the processes first and the broker last. `responder` changes its settings.
 
     Raises:
         ChildFailed: when something does not start; the message carries the end of its log.
@@ -86,6 +86,7 @@ async def running(folder: Path) -> AsyncIterator[Stack]:
         settings_file = folder / "faultline.yaml"
         *ports, pages = _free_ports(len(PROCESSES) + 1)
         settings = settings_for(broker.settings, emulated, folder / "topology.yaml", slack, jira, pages)
+        settings["responder"] |= responder
         settings_file.write_text(yaml.safe_dump(settings, sort_keys=False))
         processes: dict[str, Child] = {}
         stack.push_async_callback(_stop_all, processes)

@@ -34,7 +34,6 @@ def command() -> None:
     "apply",
     epilog=examples(
         "faultline topics apply",
-        ("faultline --config renamed.yaml topics apply --rename-from west", "after a rename of the cluster"),
     ),
 )
 @click.option(

@@ -49,7 +49,7 @@ def test_what_is_no_terminal_gets_every_name_whole(capsys: pytest.CaptureFixture
     st.lists(
         st.tuples(st.text(max_size=50), st.text(max_size=200), st.text(max_size=200)), min_size=1, max_size=4
     ),
-    st.integers(60, 120),
+    st.integers(60, 200),
 )
 def test_whatever_the_cells_hold_no_line_is_wider_than_the_terminal(
     rows: list[tuple[str, str, str]], width: int

@@ -1,0 +1,37 @@
+"""Blocks that need an installation are run against one, which has the incidents and nodes that they name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.docs.pages import Block, Needs, command_blocks
+from tests.docs.prepared import Prepared
+from tests.docs.test_blocks import NOT_EXECUTED
+
+pytestmark = [pytest.mark.embedded, pytest.mark.asyncio(loop_scope="module")]
+
+LAST = ("guard", "rollout", "maintenance")
+"""Commands after which no run would start or wait any more; in this order at the end."""
+
+
+def when(block: Block) -> int:
+    return max((n + 1 for n, word in enumerate(LAST) if f"faultline {word}" in block.text), default=0)
+
+
+BLOCKS = sorted(
+    (b for b in command_blocks() if b.needs is Needs.INSTALLATION and b.first not in NOT_EXECUTED), key=when
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prepared]:
+    async with Prepared.installation(tmp_path_factory.mktemp("docs")) as installation:
+        yield installation
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BLOCKS])
+async def test_a_block_that_needs_an_installation_does_what_it_says(block: Block, prepared: Prepared) -> None:
+    await prepared.run(block)
