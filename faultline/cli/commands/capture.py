@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   faultline capture monday --from 2026-03-02T03:00:00Z --to 2026-03-02T05:00:00Z
-  faultline capture last-hours --from 6h                       until now
+  faultline capture last-hours --from 6h                       # until now
   faultline capture short --from 2h --lead 30m --topics raw.node-logs,raw.job-logs,inventory
-  faultline replay monday                                      decide it again
+  faultline replay monday                                      # decide it again
 
 \b
 The same command goes on after Ctrl-C or a crash, and says so when all is there.

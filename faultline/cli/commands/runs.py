@@ -23,7 +23,15 @@ SHOWN = 50
 """Ended runs that are listed where nothing narrows them down."""
 
 
-@click.group("runs", cls=Group, default="list", invoke_without_command=False)
+@click.group(
+    "runs",
+    cls=Group,
+    default="list",
+    epilog=examples(
+        ("faultline runs", "those at work, then the latest that ended"),
+        ("faultline runs show run-5d55", "one, step by step"),
+    ),
+)
 def command() -> None:
     """Runs: what Faultline and people do, did, or would have done. Without a subcommand: same as `list`."""
 

@@ -43,7 +43,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Another value of a setting; again for more."
 )
-@click.option("--config", "other", type=_FILE, help="Another settings file, for the edited side.")
+@click.option("--settings", "other", type=_FILE, help="Another settings file, for the edited side.")
 @click.option(
     "--runbooks", "folders", multiple=True, type=click.Path(path_type=Path, exists=True),
     help="Runbooks in place of those of responder.runbook_dirs; again for more.",

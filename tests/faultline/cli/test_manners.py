@@ -34,7 +34,9 @@ def test_the_help_of_a_command_ends_with_examples_of_it(name: str) -> None:
     command = COMMANDS[name] if name else cli
     shown = examples_of(command)
     assert shown, f"{name}: no '{TITLE}' in its help; faultline.cli.groups.examples writes it"
-    assert any((name or "faultline") in line for line in shown)
+    # A group's default command may be shown by the group's name alone.
+    called = (name or "faultline").removesuffix(" list").removesuffix(" status")
+    assert any(called in line for line in shown)
 
 
 @pytest.mark.parametrize("name", LEAVES)
