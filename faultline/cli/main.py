@@ -60,6 +60,7 @@ COMMANDS = {
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",
     "whatif": "decide a capture again with an edit, and show what differs, with why (read-only)",
+    "why-not": "explain why a node was not cordoned, a job not resumed, or no incident opened",
 }
 
 NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("sandbox",)}

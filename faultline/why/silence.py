@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from statistics import median
+from statistics import quantiles
 
 from streams.kafka.topics import RAW
 from streams.model.clock import moment, span
@@ -34,18 +34,22 @@ _DCGM = b"DCGM_"
 
 @dataclass(frozen=True, slots=True)
 class SilentSource:
-    """One source of one node. `since` is when it was heard last; None where it never was, though those of other nodes were."""
+    """One source of one node. `since` is when it was heard last; None where it never was, though most other nodes' were."""
 
     node: str
     source: str
     since: datetime | None
     usual: timedelta | None = None
-    """How far apart its records usually are."""
+    """No longer than this are nine of ten of its pauses."""
 
     def __str__(self) -> str:
         if self.since is None:
-            return f"no {self.source} from {self.node} at all, though other nodes have it"
-        usual = f"; one comes every {span(self.usual)} else" if self.usual is not None else ""
+            return f"no {self.source} from {self.node} at all, though most of the others have it"
+        usual = (
+            f"; it never paused for much more than {span(self.usual)} before"
+            if self.usual is not None
+            else ""
+        )
         return f"no {self.source} from {self.node} since {moment(self.since)}{usual}"
 
 
@@ -62,14 +66,14 @@ def silent_sources(
     Args:
         records: Raw records by topic.
         nodes: The nodes that are asked about.
-        others: Other nodes, to tell what sources there are.
+        others: The nodes it is compared with: those that run the same, or all. What half of them have is expected.
         at: The time.
     """
     wanted, rest = sorted(set(nodes)), sorted(set(others) - set(nodes))
     if not wanted:
         return ()
     heard: dict[tuple[str, str], _Heard] = {}
-    known: set[str] = set()
+    known: dict[str, set[bytes]] = {}
     mine, theirs = _pattern(wanted), _pattern(rest)
     for topic in (topic.name for topic in RAW if topic.name in _STEADY):
         for record in records.get(topic, ()):
@@ -79,21 +83,22 @@ def silent_sources(
             hay = record.value if record.key is None else record.key + b"\0" + record.value
             for node in set(mine.findall(hay)):
                 heard.setdefault((node.decode(), name), _Heard()).times.append(record.timestamp)
-            if theirs is not None and name not in known and theirs.search(hay):
-                known.add(name)
-    known |= {name for _, name in heard}
-    found = (_silence(node, name, heard.get((node, name)), at) for node in wanted for name in sorted(known))
+            if rest:
+                known.setdefault(name, set()).update(theirs.findall(hay))
+    usual = {name for name, nodes_ in known.items() if 2 * len(nodes_) >= len(rest)}
+    usual |= {name for _, name in heard}
+    found = (_silence(node, name, heard.get((node, name)), at) for node in wanted for name in sorted(usual))
     return tuple(one for one in found if one is not None)
 
 
 def _silence(node: str, source: str, heard: _Heard | None, at: datetime) -> SilentSource | None:
     if heard is None:
         return SilentSource(node, source, None)
-    times = sorted(heard.times)
-    if len(times) < ENOUGH:
-        return None
-    pauses = [(later - earlier).total_seconds() for earlier, later in pairwise(times)]
-    usual = timedelta(seconds=median(pauses))
+    times = sorted({at.replace(microsecond=0) for at in heard.times})
+    if len(times) < ENOUGH or times[-1] - times[0] < LEAST:
+        return None  # a burst of lines, and no source that speaks all the time
+    # Lines come in bursts: what counts is how long nearly all of its pauses are.
+    usual = timedelta(seconds=quantiles(((b - a).total_seconds() for a, b in pairwise(times)), n=10)[-1])
     if at - times[-1] <= max(LEAST, FACTOR * usual):
         return None
     return SilentSource(node, source, times[-1], usual)

@@ -121,7 +121,9 @@ def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
         frozenset(view.jobs),
         lines_in(capture.records, evidence_of(incident)),
         reviews,
-        silent_sources(capture.records, asked, view.nodes, capture.meta.end),
+        silent_sources(
+            capture.records, asked, incident.nodes if incident.jobs else view.nodes, capture.meta.end
+        ),
         has_inventory=bool(view.nodes),
     )
     return _Found(incident, [run for run in decided.runs if run.incident == incident.id], (), known)

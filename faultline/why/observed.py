@@ -1,0 +1,104 @@
+"""What a replay saw until a time: signals, pods, revisions of incidents, people's commands; and what came soon after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from faultline.replay.capture import Capture
+from faultline.replay.pipeline import Happened
+from faultline.replay.recorded_inputs import CommandNews, FactNews
+from faultline.replay.replay import replay_capture
+from faultline.replay.replayed import Replayed, Standing
+from runbooks.engine.guardrails.review import ReviewLog
+from runbooks.language.schema import Runbook
+from streams.config.settings import ResponderSettings
+from streams.correlate import Config
+from streams.model.conversation import Command, TimelineEntry
+from streams.model.facts import PodFact
+from streams.model.incident import Incident
+from streams.model.signal import Signal
+
+AFTER = timedelta(minutes=15)
+"""How far past the time asked about is looked: a decision may have come a little later."""
+
+
+@dataclass(slots=True)
+class Observed:
+    """Everything until `at`, and the incidents that opened within `AFTER` of it."""
+
+    at: datetime
+    replayed: Replayed
+    standing: Standing
+    reviews: ReviewLog
+    signals: list[Signal] = field(default_factory=list)
+    pods: dict[str, PodFact] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+    entries: list[TimelineEntry] = field(default_factory=list)
+    later: list[Incident] = field(default_factory=list)
+
+
+class _Watch:
+    """Collects what happens in a replay."""
+
+    def __init__(self) -> None:
+        self.signals: list[Signal] = []
+        self.pods: dict[str, PodFact] = {}
+        self.commands: list[Command] = []
+        self.entries: list[TimelineEntry] = []
+
+    def passes(self, now: datetime) -> None:
+        """Time alone is of no interest."""
+
+    def sees(self, happened: Happened) -> None:
+        """Keep what came in."""
+        for one in happened.came:
+            match one:
+                case Signal():
+                    self.signals.append(one)
+                case FactNews(_, _, PodFact() as pod):
+                    self.pods[pod.key] = pod
+                case CommandNews(_, command):
+                    self.commands.append(command)
+        self.entries += happened.entries
+
+
+def observed(
+    capture: Capture,
+    at: datetime,
+    *,
+    responder: ResponderSettings,
+    config: Config,
+    runbooks: Sequence[Runbook] | None = None,
+) -> Observed:
+    """Replay a capture until a time, and once more a little further, for what came soon after.
+
+    Raises:
+        BadInput: when the capture is invalid.
+    """
+    watch, reviews = _Watch(), ReviewLog()
+    decided = replay_capture(
+        capture,
+        responder=responder,
+        config=config,
+        runbooks=runbooks,
+        until=at,
+        watcher=watch,
+        reviews=reviews,
+    )
+    assert decided.standing is not None
+    pods = {
+        **{pod.key: pod for pod in decided.standing.responder.view(capture.meta.cluster).pods.values()},
+        **watch.pods,
+    }
+    found = Observed(
+        at, decided, decided.standing, reviews, watch.signals, pods, watch.commands, watch.entries
+    )
+    if at < capture.meta.end:
+        further = replay_capture(
+            capture, responder=responder, config=config, runbooks=runbooks, until=at + AFTER
+        )
+        known = decided.incidents.keys()
+        found.later = [one for name, one in sorted(further.incidents.items()) if name not in known]
+    return found
