@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from faultline.cli.completion import incident_argument
+from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show
 from faultline.cli.trees import fold_options, show_tree
 
@@ -30,7 +31,15 @@ class _Found:
     known: Known
 
 
-@click.command("explain")
+@click.command(
+    "explain",
+    epilog=examples(
+        ("faultline explain inc-5d55", "the tree, folded to three levels"),
+        ("faultline explain inc-5d55 --all", "all of it, however deep and long"),
+        ("faultline explain inc- --capture docs/examples/gpu-off-bus", "of a capture; needs no broker"),
+        ("faultline explain inc-5d55 -o json | jq .tree", "the same tree for a program"),
+    ),
+)
 @incident_argument
 @click.option(
     "--capture",
@@ -53,13 +62,6 @@ def command(
     A tree: the root cause with its rule, the evidence with its raw lines, the victims and what joins them to the root, each
     rejected candidate with what would have convinced, the steps with their guardrails, and what is not known. A unique prefix of
     INCIDENT_ID is enough.
-
-    \b
-    Examples:
-      faultline explain inc-5d55
-      faultline explain inc-5d55 --all
-      faultline explain inc- --capture docs/examples/gpu-off-bus --depth 2
-      faultline explain inc-5d55 -o json | jq .tree
     """
     from faultline.runtime.settings import load
     from faultline.why.explanation import document, explanation

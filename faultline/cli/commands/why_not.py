@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show
 from faultline.cli.trees import fold_options, show_tree
 
@@ -19,10 +20,21 @@ WARM_UP = timedelta(hours=2)
 """Of an archive, so much before the time is read: longer than the longest timeout with what may lie before it."""
 
 
-@click.command("why-not")
+@click.command(
+    "why-not",
+    epilog=examples(
+        ("faultline why-not gpu-07 --capture monday", "a node, at the end of a capture"),
+        ("faultline why-not gpu-07 --at 2026-03-03T03:05:00Z --capture monday", "at a time of it"),
+        ("faultline why-not research/llm --at 2h --archive s3://archive/gpu-east-1", "a job, two hours ago"),
+        ("faultline why-not gpu-07 --capture monday -o json | jq -r .tree.answer", "the answer alone"),
+    ),
+)
 @click.argument("name", metavar="NODE|JOB")
 @click.option(
-    "--at", "when", default="", help="The time that is asked about: RFC 3339, or `2h` ago (default: the end)."
+    "--at",
+    "when",
+    default="",
+    help="The time that is asked about: RFC 3339, or 2h before the end (default: the end).",
 )
 @click.option(
     "--capture", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Look into this capture."
@@ -47,13 +59,6 @@ def command(
     NODE|JOB and as what each was counted, sources that were silent, every explanation that was weighed and what it lacked, the
     incidents that name it, which runbooks missed it by which condition, which guardrail objected, and what people and settings
     held back.
-
-    \b
-    Examples:
-      faultline why-not gpu-07 --capture incident-4711
-      faultline why-not gpu-07 --at 2026-03-03T03:05:00Z --capture docs/examples/gpu-off-bus
-      faultline why-not research/llm --at 2h --archive s3://gpu-logs/faultline --all
-      faultline why-not gpu-07 --capture incident-4711 -o json | jq -r .tree.answer
     """
     from faultline.runtime.settings import load
     from faultline.why.observed import observed
@@ -83,9 +88,9 @@ def _source(settings: Settings, capture: Path | None, archive: str, when: str) -
         raise BadInput("give --capture or --archive: where to look")
     if capture is not None:
         found = read(capture)
-        at = since_of(when, found.meta.end) if when else found.meta.end
+        at = since_of(when, found.meta.end, "--at") if when else found.meta.end
         if not found.meta.lead <= at <= found.meta.end:
             raise BadInput(f"{capture} holds {found.meta.lead} to {found.meta.end}, and nothing of {at}")
         return found, at
-    at = since_of(when, utc_now()) if when else utc_now()
+    at = since_of(when, utc_now(), "--at") if when else utc_now()
     return open_archive(archive, settings.cluster, at - timedelta(minutes=15), at, warm_up=WARM_UP), at
