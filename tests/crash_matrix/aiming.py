@@ -11,6 +11,7 @@ from connectors.jobs.suspension import RESUMED, SUSPENDED
 from connectors.kubernetes.annotations import EFFECT, NODE_WORK
 from connectors.kubernetes.spares import RELEASED_BY, TAKES_PLACE_BY
 from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang, IsWrite, by_method
+from tests.crash_matrix.cases import BESIDES, BY_HAND
 
 Aim = Callable[[str, str, Mapping[str, Any]], bool]
 """Called with method, path and body of a request that changes something: is it the one?"""
@@ -54,7 +55,7 @@ def _work(action: str) -> Aim:
     return it_is
 
 
-AIMS: Mapping[str, Aim] = {
+_AIMS: dict[str, Aim] = {
     "open_ticket": _post("/issue"),
     "comment_ticket": _post("/comment"),
     "close_ticket": _post("/transitions"),
@@ -86,6 +87,10 @@ AIMS: Mapping[str, Aim] = {
     "undo_suspend_job@admitted_back": _patch("workloads", SUSPENDED, put=False),
     "suspend_job@replaced": _post("/eviction"),
     "undo_suspend_job@evict": _patch("leaderworkersets", SUSPENDED, put=False),
+}
+AIMS: Mapping[str, Aim] = {
+    **_AIMS,
+    **{f"{step}@{book}": _AIMS[step] for step, book in BESIDES if book in BY_HAND},
 }
 """How the request of a step is known."""
 

@@ -76,9 +76,16 @@ BESIDES = (
     ("verify_job", "admitted"),
     ("undo_suspend_job", "admitted_back"),
     ("suspend_job", "replaced"),
+    ("cordon_node", "hand"),
+    ("drain_node", "hand"),
+    ("uncordon_node", "hand"),
+    ("uncordon_node", "again"),
+    ("uncordon_node", "redone"),
 )
 """The same steps by other means: a session of diagnostics, a job that is moved by eviction, nodes and jobs of Slurm, jobs that
-Volcano or Kueue moves."""
+Volcano or Kueue moves; and in runs that people start, continue, or have a failed step of done again."""
+BY_HAND = ("hand", "again", "redone")
+"""Books whose last run a person starts."""
 CLEARED = ("back", "other", "announce", "evict", "queue_back", "command_back", "admitted_back")
 """Books whose incident turns out to be a false alarm."""
 OPERATED = ("command", "command_back", "admitted", "admitted_back", "replaced")
@@ -170,7 +177,7 @@ def undisturbed(scenario: tuple[str, str, str]) -> Case:
 
 def matrix() -> list[Case]:
     """Every case."""
-    return [*_calls(), *_lookups(), *_faults(), *_occupied(), *_written()]
+    return [*_calls(), *_lookups(), *_faults(), *_occupied(), *_written(), *_by_hand()]
 
 
 def sample(cases: Sequence[Case], count: int) -> list[Case]:
@@ -216,6 +223,25 @@ def _written() -> Iterator[Case]:
     for step, book in WRITTEN.items():
         for point in WRITE_POINTS:
             yield from _once_and_twice(step, book, "none", point)
+
+
+def _by_hand() -> Iterator[Case]:
+    """At the command that starts the run, at what it looks up before it sends anything, and at the step that failed before."""
+    # The run that is continued was ended by a command, too.
+    for book, number in (("hand", ""), ("again", "#2"), ("redone", "")):
+        for point in WRITE_POINTS:
+            label = f"command:{point}{number}"
+            yield Case(f"command_{book}", book, "none", point, ((label,),))
+            yield Case(f"command_{book}", book, "none", point, ((label,), ("taken_up",)))
+    for step, book in (("cordon_node", "again"), ("drain_node", "again"), ("cordon_node", "redone")):
+        for point in LOOK_POINTS:
+            label = f"{_lookup(step)}:{point}"
+            yield Case(f"{_lookup(step)}_{book}", book, "none", point, ((label,),))
+            yield Case(f"{_lookup(step)}_{book}", book, "none", point, ((label,), (label,)))
+    for point in CALL_POINTS:
+        # Once the command is committed the step is one of the run that does it again.
+        deaths = (("command:after_commit",), (f"reset_gpu:{point}",))
+        yield Case("reset_gpu_redone", "redone", "none", point, deaths)
 
 
 def _once_and_twice(step: str, book: str, fault: str, point: str) -> Iterator[Case]:

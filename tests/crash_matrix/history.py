@@ -111,6 +111,13 @@ class History:
     end: Mapping[str, Any]
     works: tuple[Work, ...] = ()
     """The Jobs that came to be on the nodes, as the cluster saw them."""
+    earlier: tuple[Version, ...] = ()
+    """The runs of the incident that came before, where a person took one up again: `versions` are those of the last run."""
+
+    @property
+    def journal(self) -> tuple[Version, ...]:
+        """All runs of the incident as committed."""
+        return (*self.earlier, *self.versions)
 
     @property
     def last(self) -> Run:
@@ -250,7 +257,7 @@ def starts_in(trace: Path, keys: Callable[[str], bool]) -> Iterator[Start]:
 
 def told(history: History) -> str:
     """For people who look at a case that went wrong: everything in the order of time."""
-    lines = [(v.at, f"committed revision {v.run.revision}: {_states(v.run)}") for v in history.versions]
+    lines = [(v.at, f"committed revision {v.run.revision}: {_states(v.run)}") for v in history.journal]
     lines += [
         (t.at, f"request {t.verb} {t.thing} {t.key[:8]} {'applied' if t.applied else 'not applied'}")
         for t in history.touches

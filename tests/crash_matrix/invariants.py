@@ -34,7 +34,7 @@ def one_effect_each(history: History) -> Iterator[str]:
 def intent_before_call(history: History) -> Iterator[str]:
     """Whatever arrived outside had been written down before as about to be done, by a commit that stands."""
     for touch in history.touches:
-        meant = [v for v in history.versions if v.at <= touch.at and any(_intended(v.run, touch))]
+        meant = [v for v in history.journal if v.at <= touch.at and any(_intended(v.run, touch))]
         if not meant:
             yield f"{_told(touch)} was meant by no commit before it"
 
@@ -49,7 +49,7 @@ def call_within_lease(history: History) -> Iterator[str]:
         asked = (start.action, "undo" if start.undo else "effect")
         rows = [
             row
-            for version in history.versions
+            for version in history.journal
             if version.at <= start.at
             for planned in version.run.plan.steps
             for name in ("effect", "undo")
@@ -87,7 +87,7 @@ def written_down_in_the_end(history: History) -> Iterator[str]:
 
 def revisions_rise(history: History) -> Iterator[str]:
     """Every commit of a run is a later revision of the same run, decided for the same plan."""
-    for before, after in pairwise(history.versions):
+    for before, after in (*pairwise(history.earlier), *pairwise(history.versions)):
         old, new = before.run, after.run
         if new.revision <= old.revision:
             yield f"revision {new.revision} follows {old.revision}"
@@ -100,7 +100,7 @@ def revisions_rise(history: History) -> Iterator[str]:
 
 def no_way_back(history: History) -> Iterator[str]:
     """What is over stays over, what is known stays known, and an effect keeps its key."""
-    for before, after in pairwise(history.versions):
+    for before, after in (*pairwise(history.earlier), *pairwise(history.versions)):
         old, new = before.run, after.run
         if old.state.is_over and new.state is not old.state:
             yield f"the run was {old.state} and is {new.state} at revision {new.revision}"
@@ -113,10 +113,17 @@ def no_way_back(history: History) -> Iterator[str]:
     run = history.last
     for planned in run.plan.steps:
         effect = run.step(planned.id).effect
-        if effect is not None and planned.target is not None:
+        carried = run.step(planned.id).carried_from
+        if effect is not None and planned.target is not None and not carried:
             plan = run.plan
             key = effect_key(
-                run.incident, run.incarnation, plan.runbook, plan.runbook_revision, planned.id, planned.target
+                run.incident,
+                run.incarnation,
+                plan.runbook,
+                plan.runbook_revision,
+                planned.id,
+                planned.target,
+                run.round,
             )
             if effect.key != key:
                 yield f"{planned.id} has the key {effect.key} and not {key}"
@@ -139,7 +146,7 @@ def nothing_foreign_undone(history: History) -> Iterator[str]:
 def order_held(history: History) -> Iterator[str]:
     """A step touches nothing before what it needs is done by word of the journal; undoing goes backwards."""
     done_at: dict[str, datetime] = {}
-    for version in history.versions:
+    for version in history.journal:
         for record in version.run.steps:
             if record.state in (StepState.DONE, StepState.SKIPPED):
                 done_at.setdefault(record.id, version.at)
@@ -200,17 +207,19 @@ def work_on_a_held_node(history: History) -> Iterator[str]:
 
 def said_once(history: History) -> Iterator[str]:
     """Timeline and signals are written with the run: its end, and each step's, is told once."""
-    said = Counter((e.event, str(e.attributes.get("step", ""))) for e in history.timeline)
+    run = history.last
+    mine = [e for e in history.timeline if e.attributes.get("run") == run.id]
+    said = Counter((e.event, str(e.attributes.get("step", ""))) for e in mine)
     for (event, step), count in said.items():
         final = event in ("run.planned", "run.finished", "step.done", "step.undone", "person.approved")
         if final and count > 1:
             yield f"{event} {step} is said {count} times".replace("  ", " ")
-    run = history.last
     for record in run.steps:
-        if record.state is StepState.DONE and said["step.done", record.id] != 1:
+        if record.state is StepState.DONE and not record.carried_from and said["step.done", record.id] != 1:
             yield f"step.done {record.id} is said {said['step.done', record.id]} times"
     # A run that only tells ends nothing: "finished" would resolve its incident.
-    ends, expected = history.reports.count("run.finished"), 0 if only_tells(run) else 1
+    runs = {version.run.id for version in history.journal}
+    ends, expected = history.reports.count("run.finished"), 0 if only_tells(run) else len(runs)
     if run.state.is_over and ends != expected:
         yield f"the correlator is told {ends} times that the run is over"
 

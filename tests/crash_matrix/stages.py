@@ -18,10 +18,15 @@ import yaml
 from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster
+from runbooks.engine.run.by_hand import shown_digest
+from runbooks.engine.run.continuation import continuation
+from runbooks.engine.run.plan import plan
+from runbooks.language.loader import load
 from sandbox.fake_services.jira import JiraStandin
 from sandbox.fake_services.redfish import RedfishStandin
 from streams.config.connector_settings import KubernetesSettings, NodeWorkSettings
 from streams.config.settings import KafkaSettings
+from streams.inventory.cluster_view import ClusterView
 from streams.kafka import clients
 from streams.kafka.topics import (
     ALL,
@@ -39,11 +44,11 @@ from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.facts import FactRecord
 from streams.model.incident import Incident, IncidentState, Progress
-from streams.model.run import EffectState, Run, StepState
+from streams.model.run import EffectState, Mode, Run, StepState
 from streams.model.signal import SignalBatch
 from tests.contract.faults import Seen
 from tests.crash_matrix.aiming import FAULTS, AimedProxy, jira_writes
-from tests.crash_matrix.cases import CLEARED, ON_SLURM, OPERATED, Case
+from tests.crash_matrix.cases import BY_HAND, CLEARED, ON_SLURM, OPERATED, Case
 from tests.crash_matrix.history import (
     Arrived,
     History,
@@ -286,22 +291,61 @@ class _Play:
         if self.ended_with != -signal.SIGKILL:
             log = self.stage.folder / "log"
             raise NotPlayed(f"a responder ended by itself, with {self.ended_with}; see {log}")
+        if self.case.book in BY_HAND:
+            await self._start_by_hand()
         if not self.versions:
             return False
         run = self.versions[-1].run
         await self._direct(run)
-        return not run.has_work and json.loads(self._plan().read_text()) == []
+        is_last = self.case.book not in BY_HAND or bool(run.started_by)
+        return is_last and not run.has_work and json.loads(self._plan().read_text()) == []
+
+    async def _start_by_hand(self) -> None:
+        """What the person says who starts the last run: a runbook that nothing else starts, or a run that ended early."""
+        run = self.versions[-1].run if self.versions else None
+        match self.case.book:
+            case "hand" if self._is_left_to_people() and self._first("by hand"):
+                book = next(one for one in load((BOOKS,), shipped=False) if one.id == "hand")
+                shown = plan(self.incident, book, self._view(), Mode.AUTO)
+                digest = shown_digest(shown, self.incident.id)
+                await self._command(Verb.RUN, runbook="hand", digest=digest)
+            case "again" if run is not None and not run.started_by:
+                asked = any(record.state is StepState.AWAITING_APPROVAL for record in run.steps)
+                if asked and self._first("stop"):
+                    await self._command(Verb.STOP)
+                if not run.has_work and self._first("by hand"):
+                    goes_on = continuation(run, self._view(), Mode.AUTO, datetime.now(UTC))
+                    await self._command(Verb.CONTINUE, run=run.id, digest=goes_on.plan.digest)
+            case "redone" if run is not None and not run.has_work and self._first("by hand"):
+                await self.world.end_pods()
+                goes_on = continuation(run, self._view(), Mode.AUTO, datetime.now(UTC), step="reset")
+                await self._command(Verb.REDO, run=run.id, step="reset", digest=goes_on.plan.digest)
+
+    def _is_left_to_people(self) -> bool:
+        """Whether the responder has read the incident, and said that no runbook is for it."""
+        said = self.stage.house.tape.records(self.stage.prefix, TIMELINE, self.tape_mark[TIMELINE.name])
+        mine = (one for one in said if one.key == self.incident.id.encode() and one.value is not None)
+        return any(decode(TimelineEntry, one.value).event == "run.none" for one in mine)
+
+    def _view(self) -> ClusterView:
+        view = ClusterView(self.incident.cluster)
+        for fact in self.world.facts:
+            view.put(fact)
+        return view
+
+    async def _command(self, verb: Verb, **more: Any) -> None:
+        about = self.incident
+        made = Command(unique("command"), about.id, about.cluster, verb, "ada", datetime.now(UTC), **more)
+        await self._tell(COMMANDS, about.id, made)
 
     async def _direct(self, run: Run) -> None:
         """What the world says while a run is under way: progress, a person's approval, the end of the incident."""
         asked = any(record.state is StepState.AWAITING_APPROVAL for record in run.steps)
         match self.case.book:
             case "asked" if asked and self._first("approval"):
-                command = Command(
-                    unique("command"), run.incident, run.cluster, Verb.APPROVE, "ada", datetime.now(UTC),
-                    digest=run.plan.digest,
-                )  # fmt: skip
-                await self._tell(COMMANDS, run.incident, command)
+                await self._command(Verb.APPROVE, digest=run.plan.digest)
+            case "again" if asked and run.started_by and self._first("approval"):
+                await self._command(Verb.APPROVE, digest=run.plan.digest)
             case book if book in CLEARED and asked and self._first("clear"):
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
             case "stay" if self._waits_for_pods(run) and self._first("pods"):
@@ -374,8 +418,10 @@ class _Play:
             if record.key == self.incident.id.encode()
         ]
         end = {**await self.world.end(), **self._tickets(), **self._run_end()}
+        last = self.versions[-1].run.id
         return History(
-            versions=tuple(self.versions),
+            versions=tuple(version for version in self.versions if version.run.id == last),
+            earlier=tuple(version for version in self.versions if version.run.id != last),
             touches=tuple(self._touches()),
             timeline=tuple(timeline),
             reports=tuple(signal.kind for signal in signals),
@@ -385,8 +431,10 @@ class _Play:
         )
 
     def _keys(self) -> set[str]:
-        """The keys of all effects of the run, and of what takes them back."""
-        rows = [row for record in self.versions[-1].run.steps for row in (record.effect, record.undo)]
+        """The keys of all effects of the runs, and of what takes them back."""
+        latest = {version.run.id: version.run for version in self.versions}.values()
+        records = [record for run in latest for record in run.steps]
+        rows = [row for record in records for row in (record.effect, record.undo)]
         return {row.key for row in rows if row is not None}
 
     def _touches(self) -> Sequence[Touch]:

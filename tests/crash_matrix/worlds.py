@@ -35,9 +35,9 @@ SETS = ("leaderworkerset.x-k8s.io/v1", "leaderworkersets")
 GPUS = 8
 PODS_TO_DRAIN = 2
 JOB = "train"
-OCCUPIED = ("node", "mend", "boot", "stay")
+OCCUPIED = ("node", "mend", "boot", "stay", "hand", "again", "redone")
 """Books that find pods on the bad node."""
-WORKED_ON = ("mend", "boot", "stay", "work", "session", "pairs", "power")
+WORKED_ON = ("mend", "boot", "stay", "work", "session", "pairs", "power", "redone")
 """Books with Jobs that work on it."""
 ON_TWO = ("move", "back", "spare")
 """Books whose job has a second node to go to."""
