@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from runbooks.engine.wait_reasons import ending_reason
+from runbooks.engine.wait_reasons import ending_reason, who_started
 from runbooks.language.schema import TICKETS
 from streams.model.message import (
     MAX_STEPS,
@@ -159,9 +159,8 @@ def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
 
 def plan_message(run: Run) -> Message:
     """What a runbook in shadow mode would have done."""
-    summary = (
-        f"👁️ Runbook {run.plan.runbook} would run {len(run.plan.steps)} steps (shadow mode, no changes made)"
-    )
+    started = f", {who}" if (who := who_started(run)) else ""
+    summary = f"👁️ Runbook {run.plan.runbook} would run {len(run.plan.steps)} steps (shadow mode, no changes made{started})"
     blocks: tuple[Block, ...] = (
         Heading(summary),
         plan_table(run),
@@ -173,7 +172,7 @@ def plan_message(run: Run) -> Message:
 
 def progress_line(run: Run, *, with_reason: bool) -> str:
     """One line on the progress of the run, with the reason of the current step unless the next line gives it."""
-    head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
+    head = f"Runbook {run.plan.runbook} ({'; '.join(filter(None, (_MODE[run.plan.mode], who_started(run))))})"
     if run.state.is_over:
         ending = {RunState.SUCCEEDED: "completed", RunState.SHADOWED: "shadow run complete"}
         end = ending.get(run.state, f"ended, {run.outcome or run.state}")

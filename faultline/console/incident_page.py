@@ -19,6 +19,7 @@ from faultline.console.incident_values import (
 from faultline.live_view.overview import Overview
 from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import ticket_of
+from runbooks.engine.wait_reasons import who_started
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.digest import digest
 from streams.model.facts import JobFact, NodeFact
@@ -102,7 +103,7 @@ def _run(run: Run) -> ShownRun:
         id=run.id,
         runbook=run.plan.runbook,
         revision=run.plan.runbook_revision,
-        mode=_MODES[run.plan.mode],
+        mode="; ".join(filter(None, (_MODES[run.plan.mode], plain(who_started(run), MAX_LINE)))),
         state=(run.outcome or run.state).value,
         why=run.plan.why,
         reason=run.reason if run.outcome.is_early else run.undoing,

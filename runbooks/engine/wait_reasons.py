@@ -67,6 +67,15 @@ def _order(weight: _Weight, planned: PlannedStep) -> tuple[bool, bool, _Weight, 
     return weight is not _Weight.APPROVAL, planned.action in TICKETS, weight, not planned.destructive
 
 
+def who_started(run: Run) -> str:
+    """Who started a run, where a person did, in words; empty for one that Faultline started by itself."""
+    if not run.started_by:
+        return ""
+    return (
+        f"{run.started_by} took up {run.continues} again" if run.continues else f"started by {run.started_by}"
+    )
+
+
 def ending_reason(run: Run) -> str:
     """Why a run was ended early; empty for one that was not: its `reason` is the incident's."""
     return run.reason if run.outcome.is_early else ""

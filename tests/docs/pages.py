@@ -85,7 +85,7 @@ def needs_kafka(words: list[str]) -> bool:
     after = [word for word in words[1:] if not word.startswith("-")]
     if "--capture" in words:
         return False
-    by_hand = after[:2] in (["runbook", "run"], ["runbook", "replay"])
+    by_hand = after[:1] == ["runbook"] and after[1:2] in (["run"], ["continue"], ["redo"], ["replay"])
     return bool(after) and (after[0] in KAFKA or by_hand or "kafka" in after or "--connect" in words)
 
 

@@ -236,3 +236,11 @@ def test_a_new_generation_has_new_keys() -> None:
 )
 def test_durations_read_as_people_say_them(seconds: int, said: str) -> None:
     assert took(timedelta(seconds=seconds)) == said
+
+
+def test_a_thread_says_who_started_or_took_up_a_run() -> None:
+    by_hand = replace(run(incident()), started_by="ada")
+    assert "started by ada)" in str(run_message(by_hand).blocks[0])
+    goes_on = replace(by_hand, continues="run-1")
+    assert "ada took up run-1 again)" in str(run_message(goes_on).blocks[0])
+    assert "started by" not in str(run_message(run(incident())).blocks[0])
