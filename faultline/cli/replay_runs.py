@@ -16,13 +16,13 @@ from faultline.replay.expected import Expected, changes, read_expected
 from faultline.replay.explanations import Explanations
 from faultline.replay.manifest import Versions
 from faultline.replay.pipeline import Watcher
+from faultline.replay.planned import actions_of
 from faultline.replay.replay import From, Replayed, replay_capture
 from faultline.replay.sources import opened
 from faultline.replay.threads import RecordedThreads
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.dry_run import ACTIONS
 from runbooks.language.loader import load as load_runbooks
-from runbooks.language.schema import NODE_WORK, TICKETS, Runbook
+from runbooks.language.schema import TICKETS, Runbook
 from streams.correlate import Config
 from streams.model.clock import parse_rfc3339
 from streams.model.run import Mode
@@ -110,11 +110,6 @@ class ReplayOrder:
 
     def _modes(self, capture: Capture) -> Mapping[str, Mode]:
         return ceilings(self._runbooks_of(capture), self._settings_of(capture).responder)
-
-
-def actions_of(settings: Settings) -> frozenset[str]:
-    """What a replay plans with: as an installation with these settings has connectors. Tickets count as configured."""
-    return frozenset(ACTIONS) | {name for name in NODE_WORK if settings.node_work.offers(name)}
 
 
 def times_of(begin: str | None, end: str | None) -> tuple[datetime | None, datetime | None]:

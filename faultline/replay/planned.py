@@ -14,6 +14,7 @@ from faultline.replay.capture import read
 from faultline.replay.replay import facts_of as facts_in
 from faultline.replay.replay import replay_capture
 from faultline.runtime.settings import Settings
+from runbooks.engine.dry_run import ACTIONS
 from runbooks.engine.run.plan import plan
 from runbooks.language.cases import IncidentFixture, InventoryFixture, facts_of_inventory, incident_of
 from runbooks.language.conditions import facts_of
@@ -57,6 +58,11 @@ class Installation:
         )
 
 
+def actions_of(settings: Settings) -> frozenset[str]:
+    """What a replay plans with: as an installation with these settings has connectors. Tickets count as configured."""
+    return frozenset(ACTIONS) | Installation.of(settings).actions
+
+
 def planned(
     incident: Incident,
     runbooks: Sequence[Runbook],
@@ -83,8 +89,9 @@ def from_capture(
     """For the incidents of a capture, with its inventory as of its end. Raises BadInput when there are none."""
     capture = read(directory)
     decided = replay_capture(
-        capture, responder=settings.responder, config=Config.of(settings.correlator), runbooks=runbooks
-    )
+        capture, responder=settings.responder, config=Config.of(settings.correlator), runbooks=runbooks,
+        actions=actions_of(settings),
+    )  # fmt: skip
     view = ClusterView(capture.meta.cluster)
     for _, key, fact in sorted(facts_in(capture), key=lambda entry: entry[0]):
         if fact is not None:

@@ -41,6 +41,10 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.argument("source")
 @click.option(
+    "--from", "begin", metavar="TIME", help="From when on, for an archive or `kafka`: RFC 3339, or 2h ago."
+)
+@click.option("--to", "end", metavar="TIME", help="Until when, likewise (default: now).")
+@click.option(
     "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="Another value of a setting; again for more."
 )
 @click.option("--settings", "other", type=_FILE, help="Another settings file, for the edited side.")
@@ -78,17 +82,20 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @output_option
 @click.pass_context
 def command(
-    ctx: click.Context, source: str, pairs: tuple[str, ...], other: Path | None, folders: tuple[Path, ...],
+    ctx: click.Context, source: str, begin: str | None, end: str | None, pairs: tuple[str, ...],
+    other: Path | None, folders: tuple[Path, ...],
     catalog: Path | None, topology: Path | None, spares: int | None, checkpoint_every: float | None,
     drain_grace: float | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
     chosen: str | None, files: tuple[Path, ...], output: str,
 ) -> None:  # fmt: skip
     """Decide the records of SOURCE twice, as it is and with an edit, and show what differs, with why.
 
-    SOURCE is a capture. Its own settings and runbooks count where it has any, else those of the command. Nothing is called.
+    SOURCE is a capture's directory, an archive's directory or address, or `kafka`. The settings and runbooks that a capture
+    holds count, unless `faultline --config` names others. Nothing is called, and nothing is changed anywhere.
     """
+    from faultline.cli.replay_runs import times_of
     from faultline.cli.what_if_text import show_what_if
-    from faultline.replay.capture import read
+    from faultline.replay.sources import opened
     from faultline.replay.what_if.budget import exceeded, read_budget
     from faultline.replay.what_if.result import what_if
     from faultline.replay.what_if.sides import Given, names_without_effect, sides
@@ -97,12 +104,13 @@ def command(
 
     budget, kinds = read_budget(budgets), _formats(chosen, files)
     given = Given(pairs, other, folders, catalog, topology)
-    both = sides(read(Path(source)), load(ctx.obj), given)
-    for name in names_without_effect(both.edits):
-        click.echo(f"{name}: no replay decides by it", err=True)
-    with progress(f"replaying {source}", 2 if both.edits else 1, "sides") as shown:
-        asked = Structure(spares, checkpoint_every, drain_grace)
-        found = what_if(source, both, asked, shown.advance)
+    settings, asked = load(ctx.obj), Structure(spares, checkpoint_every, drain_grace)
+    with opened(source, settings, *times_of(begin, end)) as capture:
+        both = sides(capture, settings, given, are_chosen=ctx.obj is not None)
+        for name in names_without_effect(both.edits):
+            click.echo(f"{name}: no replay decides by it", err=True)
+        with progress(f"replaying {source}", 2 if both.edits else 1, "sides") as shown:
+            found = what_if(source, both, asked, shown.advance)
     over = exceeded(found.summary, budget)
     for out, kind in kinds.items():
         write_out(_written(found, kind, over, fail_all=fail_on_difference), out)

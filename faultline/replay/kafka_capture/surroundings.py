@@ -23,6 +23,9 @@ _CONNECTIONS = frozenset({"kafka", "slack", "tickets", "jira", "posts", "gateway
 _PLACES = {"responder": {"runbook_dirs"}, "inventory": {"topology_file", "lldp_folder"}}
 """Settings that name files and folders; their content is in the capture."""
 
+LIBRARY_PREFIX = "00-"
+"""How the names of the runbooks begin that ship; those of the folders of an installation follow with 01- and so on."""
+
 Text = Callable[[str], str]
 
 

@@ -18,6 +18,7 @@ from typing import cast
 
 from faultline.replay.capture import Capture
 from faultline.replay.decisions import Decision, ceilings, decisions_of
+from faultline.replay.planned import actions_of
 from faultline.replay.recorded_inputs import FactNews, recorded_runs, state_of
 from faultline.replay.replay import facts_of, replay_capture
 from faultline.replay.what_if.failed import Failed
@@ -55,6 +56,7 @@ def decided(side: Side) -> Decided:
         responder=settings.responder,
         config=Config.of(settings.correlator),
         runbooks=library.runbooks,
+        actions=actions_of(settings),
         processes=1,  # the other side has the other core
     )
     modes = ceilings(library.runbooks, settings.responder)

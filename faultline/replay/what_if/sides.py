@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from faultline.replay.capture import Capture
+from faultline.replay.kafka_capture.surroundings import LIBRARY_PREFIX
 from faultline.replay.what_if.edits import Edit, catalog_edits, runbook_edits, setting_edits, topology_edits
 from faultline.runtime.runbook_files import sources
 from faultline.runtime.settings import Settings, edited, load
-from runbooks.language.loader import LIBRARY, RunbookLibrary, library_of
+from runbooks.language.loader import RunbookLibrary, library_of
 from runbooks.language.schema import Runbook
 from streams.config.table_overlay import unknown_files
 from streams.inventory.topology_file import read_topology
@@ -55,17 +54,20 @@ class Sides:
     edits: tuple[Edit, ...]
 
 
-def sides(capture: Capture, settings: Settings, given: Given) -> Sides:
+def sides(capture: Capture, settings: Settings, given: Given, *, are_chosen: bool = False) -> Sides:
     """Both sides of an edit.
 
     Args:
-        capture: What is replayed. Its own settings and runbooks count before `settings`.
+        capture: What is replayed. Its own settings and runbooks count before `settings`, unless those `are_chosen`.
         settings: Those of the command.
         given: The edit.
+        are_chosen: Whether the command names a settings file.
 
     Raises:
         BadInput: with a line for every fault of the edit.
     """
+    if are_chosen:
+        capture = replace(capture, settings=None, runbooks=None)
     own = load(capture.settings) if capture.settings is not None else settings
     before = Side(capture, own, _files_of(capture, own))
     faults: list[str] = []
@@ -112,27 +114,10 @@ def _runbooks(before: Side, changed: Settings, given: Given) -> Files:
     dirs = given.runbooks or changed.responder.runbook_dirs
     if not given.runbooks and dirs == before.settings.responder.runbook_dirs:
         return before.runbooks
-    mine = tuple(sources(dirs, shipped=False))
-    named = {what for _, text in mine if (what := _what(text)) is not None}
-    shipped = {_what(path.read_text(encoding="utf-8")) for path in sorted(LIBRARY.rglob("*.yaml"))}
-    kept = [
-        (name, text)
-        for name, text in before.runbooks
-        if (what := _what(text)) in shipped and (what not in named or what is None)
-    ]
-    return (*kept, *mine)
-
-
-def _what(text: str) -> tuple[str, str] | None:
-    """What a file holds: its kind and its name; None where it cannot be read, which the loader tells of."""
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None
-    if not isinstance(content, Mapping):
-        return None
-    kind = next((key for key in ("override", "fragment", "id") if key in content), None)
-    return (kind, str(content[kind])) if kind is not None else None
+    if before.capture.runbooks is None:
+        return tuple(sources(dirs, shipped=True))
+    shipped = [(name, text) for name, text in before.runbooks if Path(name).name.startswith(LIBRARY_PREFIX)]
+    return (*shipped, *sources(dirs, shipped=False))
 
 
 def _catalog(folder: Path | None) -> Path | None:
