@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from faultline.cli.progress import progress
 from faultline.cli.since import since_of
 from faultline.replay.against import Compared, Production, Revisions, compared
 from faultline.replay.capture import Capture, read
 from faultline.replay.decisions import ceilings
 from faultline.replay.expected import Expected, changes, read_expected
 from faultline.replay.explanations import Explanations
-from faultline.replay.manifest import Versions
+from faultline.replay.kafka_capture.surroundings import versions
+from faultline.replay.manifest import MANIFEST, Versions, read_manifest
 from faultline.replay.pipeline import Watcher
 from faultline.replay.planned import actions_of
 from faultline.replay.replay import From, Replayed, replay_capture
@@ -40,12 +43,16 @@ class ReplayOrder:
         self._settings = settings
         self._are_chosen = are_chosen
         self._source = From(decide_from) if decide_from else None
+        self._versions: Versions | None = None
         self._until = parse_rfc3339(until) if until else None
 
     @contextmanager
     def opened(self, source: str, begin: datetime | None, end: datetime | None) -> Iterator[Capture]:
         """The source, as a capture."""
-        with opened(source, self._settings, begin, end) as capture:
+        manifest = Path(source) / MANIFEST
+        self._versions = read_manifest(manifest).versions if manifest.exists() else None
+        bar = partial(progress, "taking records", unit="offsets")
+        with opened(source, self._settings, begin, end, bar=bar) as capture:
             yield capture
 
     def replayed(
@@ -76,7 +83,9 @@ class ReplayOrder:
         revisions, production = Revisions(), Production.of(capture)
         without = TICKETS if production.had_no_tickets else frozenset[str]()
         decided = self.replayed(capture, watcher=revisions, until=capture.meta.end, without=without)
-        explanations = Explanations(production.runs, self._runbooks_of(capture))
+        explanations = Explanations(
+            production.runs, self._runbooks_of(capture), list(self._other_versions(capture))
+        )
         return compared(capture, production, decided, revisions, self._modes(capture), explanations)
 
     def results(self, directory: Path) -> Expected:
@@ -97,6 +106,19 @@ class ReplayOrder:
             *(f"  {line}" for line in lines),
             f"  if that is meant: faultline replay {directory} --assert-same {file} --record",
         ]
+
+    def _other_versions(self, capture: Capture) -> Iterator[str]:
+        """What was not the same when production decided, as far as the capture tells."""
+        there, here = self._versions, versions(self._settings.responder)
+        if there is not None and there.faultline and there.faultline != here.faultline:
+            yield f"production was faultline {there.faultline}, here is {here.faultline}"
+        if there is not None and there.catalog and there.catalog != here.catalog:
+            yield "production had another catalog of signals"
+        if self._are_chosen and capture.settings is not None:
+            own, given = load(capture.settings), self._settings
+            sections = ("detector", "inventory", "correlator", "responder", "node_work")
+            if differ := [name for name in sections if getattr(own, name) != getattr(given, name)]:
+                yield f"production had other settings: {', '.join(differ)}"
 
     def _settings_of(self, capture: Capture) -> Settings:
         if capture.settings is None or self._are_chosen:

@@ -41,6 +41,8 @@ class Explanations:
         if difference.aspect in _OF_PLANS:
             yield from self._revised(runs)
             yield from _answers(runs, difference)
+        if difference.aspect is Aspect.MODE:
+            yield f"its runs were in mode {difference.before}, as settings and rollout had it then"
         if difference.aspect is Aspect.GPU_HOURS or difference.what == "state":
             for run in _carried_out(runs):
                 yield f"run {run.id} was carried out: {run.outcome or run.state.value}{_because(run.reason)}"

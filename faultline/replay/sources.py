@@ -2,36 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from faultline.replay.capture import Capture, read
+from faultline.replay.capture import META, Capture, read
+from faultline.replay.kafka_capture.partitions import Bar
+from faultline.replay.manifest import MANIFEST
 from faultline.runtime.settings import Settings
+from streams.model.clock import utc_now
 from streams.model.errors import BadInput
 
 KAFKA = "kafka"
 
+WARM_UP = timedelta(hours=2)
+"""How much earlier than asked for the records of an archive or of Kafka begin, for what a running pipeline knows by then."""
+
 
 @contextmanager
 def opened(
-    source: str, settings: Settings, begin: datetime | None = None, end: datetime | None = None
+    source: str,
+    settings: Settings,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    *,
+    bar: Callable[[], AbstractContextManager[Bar]] = lambda: nullcontext(_NoBar()),
 ) -> Iterator[Capture]:
     """Open a source; what it needs on disk is gone afterwards.
 
     Args:
-        source: A capture's directory.
-        settings: The settings.
+        source: A capture's directory, an archive's directory or address (`s3://BUCKET/PATH`), or `kafka`.
+        settings: The cluster, and where Kafka is.
         begin: From when on, for a source that is no capture.
-        end: Until when.
+        end: Until when, likewise; now where it is left out.
+        bar: Shows how far the taking from Kafka is; by default nothing does.
 
     Raises:
-        BadInput: when it is none of these, or is damaged.
+        BadInput: when there is no such source, or it is damaged.
+        Unreachable: when Kafka or the archive does not answer.
     """
-    directory = Path(source)
-    if not directory.is_dir():
+    if source != KAFKA and any((Path(source) / name).exists() for name in (META, MANIFEST)):
+        if begin is not None or end is not None:
+            raise BadInput(f"{source} is a capture, with times of its own; --until ends a replay earlier")
+        yield read(Path(source))
+        return
+    if source != KAFKA and "://" not in source and not Path(source).is_dir():
         raise BadInput(f"{source}: no such directory")
-    if begin is not None or end is not None:
-        raise BadInput(f"{source} is a capture: it has its own times; --until ends a replay earlier")
-    yield read(directory)
+    if begin is None:
+        raise BadInput(f"{source}: no capture, so --from has to say where to begin")
+    until = end or utc_now()
+    if begin >= until:
+        raise BadInput("--from is not before --to")
+    if source == KAFKA:
+        from faultline.replay.kafka_capture.take import Order, take
+
+        with TemporaryDirectory(prefix="faultline-replay-") as folder:
+            directory, order = Path(folder) / "capture", Order(begin, until, begin - WARM_UP)
+            with bar() as shown:
+                asyncio.run(take(settings, directory, order, shown))
+            yield read(directory)
+        return
+    from faultline.replay.archived import (
+        open_archive,  # loads pyarrow, which takes longer than a small replay
+    )
+
+    yield open_archive(source, settings.cluster, begin, until, warm_up=WARM_UP)
+
+
+class _NoBar:
+    """Shows nothing."""
+
+    total: int | None = None
+
+    def advance(self, by: int = 1) -> None:
+        """So many more are passed."""

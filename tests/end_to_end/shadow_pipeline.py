@@ -6,9 +6,12 @@ shadow mode nothing is asked and nothing is changed.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,29 +19,16 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
-from faultline.cli.read_topics import read_incidents, read_runs
-from faultline.replay.capture import Capture, Meta
+from faultline.cli.read_topics import read_control, read_incidents, read_runs
 from streams.inventory.recorded_watch import facts
 from streams.kafka import clients, provisioning
-from streams.kafka.topics import (
-    COMMANDS,
-    CONTROLS,
-    INCIDENTS,
-    INVENTORY,
-    RAW,
-    RUNS,
-    SIGNALS,
-    TIMELINE,
-    Topic,
-    partition_of,
-)
-from streams.model.clock import from_millis, to_millis
+from streams.kafka.topics import COMMANDS, INVENTORY, Topic, partition_of
+from streams.model.clock import to_millis
 from streams.model.codec import encode
 from streams.model.conversation import Command
 from streams.model.incident import Incident
-from streams.model.record import RawRecord
 from streams.model.run import Run
 from streams.model.watch import ObjectChange
 from tests.testbed.children import Child, free_port
@@ -46,7 +36,6 @@ from tests.testbed.kafka import Kafka
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = "east"
-RECORDED = (*RAW, SIGNALS, INVENTORY, INCIDENTS, RUNS, TIMELINE, COMMANDS, CONTROLS)
 
 
 class ShadowPipeline:
@@ -188,36 +177,20 @@ class ShadowPipeline:
             for incident in (await self.incidents()).values()
         )
 
-    async def captured(self, end: datetime) -> Capture:
-        """Everything on the topics, as a capture in memory."""
-        records = {topic.name: await self._records(topic) for topic in RECORDED}
-        meta = Meta(CLUSTER, self.began_at, end)
-        return Capture(meta, {name: tuple(found) for name, found in records.items() if found})
+    async def is_switched_off(self) -> bool:
+        """Whether the kill switch of the cluster is engaged."""
+        return (await read_control(self.kafka_settings, CLUSTER)).kill_switch is not None
 
-    async def _records(self, topic: Topic) -> list[RawRecord]:
-        settings = self.kafka_settings
-        client = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
-        await clients.started(client, settings)
-        try:
-            count = settings.raw_partitions if topic.partitions == "raw" else settings.cluster_partitions
-            name = clients.topic_name(settings, topic)
-            places = [TopicPartition(name, number) for number in range(count)]
-            client.assign(places)
-            await client.seek_to_beginning(*places)
-            ends = await client.end_offsets(places)
-            found: list[RawRecord] = []
-            while any([await client.position(place) < end for place, end in ends.items()]):
-                for place, records in (await client.getmany(timeout_ms=200)).items():
-                    found += [
-                        RawRecord(
-                            topic.name, place.partition, one.offset, from_millis(one.timestamp),
-                            one.key, one.value, tuple(one.headers),
-                        )
-                        for one in records
-                    ]  # fmt: skip
-            return found
-        finally:
-            await client.stop()
+    async def faultline(self, *arguments: str) -> tuple[int, str]:
+        """A command with the settings of the pipeline: its exit code and what it prints."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "faultline", *arguments,
+            env={**os.environ, **self._environment()}, cwd=ROOT, stdout=PIPE, stderr=PIPE,
+        )  # fmt: skip
+        out, err = await process.communicate()
+        code = process.returncode
+        assert code in (0, 1), err.decode()
+        return code, out.decode()
 
 
 def ago(seconds: float) -> datetime:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+import orjson
 import pytest
 
-from faultline.replay.against import Production, Revisions, Verdict, compared
-from faultline.replay.capture import Capture
-from faultline.replay.decisions import ceilings
-from faultline.replay.explanations import Explanations
-from faultline.replay.replay import From, replay_capture
-from runbooks.engine.dry_run import ACTIONS
-from runbooks.language.loader import load
-from runbooks.language.schema import TICKETS
-from streams.config.settings import ResponderSettings
 from streams.kafka.topics import RAW_JOB_LOGS, RAW_NODE_LOGS
-from streams.model.incident import Incident
-from streams.model.run import Mode
+from streams.model.clock import rfc3339
+from streams.model.conversation import Command, Verb
+from streams.model.incident import Incident, IncidentState
 from tests.end_to_end import shippers
-from tests.end_to_end.shadow_pipeline import ShadowPipeline, ago
+from tests.end_to_end.shadow_pipeline import CLUSTER, ShadowPipeline, ago
 from tests.faultline.replay.test_replay import JOB, NODES, TRAINING, node, pod
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
 
+RESOLVED, CUT_OFF, LAST = NODES[13], NODES[14], NODES[15]
 NOISE = "mlx5_core 0000:5c:00.0: mlx5_cmd_out_err:838:(pid 2211): ACCESS_REG(0x805) op_mod(0x1) failed"
 
 
@@ -38,19 +31,37 @@ async def test_a_replay_decides_what_a_pipeline_decided_that_was_killed_again_an
         await pipeline.know([*map(node, NODES), JOB, *map(pod, range(4))], at=ago(600))
         pipeline.start("detector", "correlator", "responder")
         await _story(pipeline)
-        end = datetime.now(UTC)
-        capture = await pipeline.captured(end)
-    for source in From:
-        await asyncio.to_thread(_decides_the_same, capture, source)
+        times = ("--from", rfc3339(pipeline.began_at), "--to", rfc3339(datetime.now(UTC)), "--lead", "30m")
+        capture = str(tmp_path / "capture")
+        assert (await pipeline.faultline("capture", capture, *times))[0] == 0
+        for source in ("raw", "signals"):
+            await _decides_the_same(pipeline, capture, source)
+
+
+async def _decides_the_same(pipeline: ShadowPipeline, capture: str, source: str) -> None:
+    code, said = await pipeline.faultline(
+        "replay", capture, "--against", "--decide-from", source, "-o", "json"
+    )
+    compared = [orjson.loads(line) for line in said.splitlines()]
+    assert [one for one in compared if one["compared"] != "same"] == [], source
+    assert (code, len(compared)) == (0, 5), source
+    _, decided = await pipeline.faultline("replay", capture, "--decide-from", source, "-o", "json")
+    lines = [orjson.loads(line) for line in decided.splitlines()]
+    states = {one["root"]["node"]: one["state"] for one in lines if one["record"] == "incident"}
+    assert states[RESOLVED] == "resolved"
+    assert states[CUT_OFF] == "open"
+    late = next(one["id"] for one in lines if one["record"] == "incident" and one["root"]["node"] == LAST)
+    cordons = [one for one in lines if one["record"] == "action" and one["action"] == "cordon_node"]
+    assert [one["verdict"] for one in cordons if one["incident"] == late] == ["refused"]
 
 
 async def _story(pipeline: ShadowPipeline) -> None:
-    bad, ecc, link, cut_off = TRAINING[1], NODES[12], NODES[13], NODES[14]
+    bad, ecc = TRAINING[1], NODES[12]
     cut_off_at = datetime.now(UTC)
     await pipeline.send(RAW_NODE_LOGS, [shippers.kernel(ecc, NOISE) for _ in range(200)])
     await pipeline.send(RAW_NODE_LOGS, [shippers.off_bus(bad)])
     await pipeline.send(RAW_NODE_LOGS, [shippers.teardown(host) for host in TRAINING])
-    held_back = [shippers.off_bus(cut_off, "0000:1b:00")]
+    held_back = [shippers.off_bus(CUT_OFF, "0000:1b:00")]
     await _there(pipeline, bad)
     pipeline.kill("detector")
     await pipeline.send(RAW_NODE_LOGS, [_double_bit(ecc)])
@@ -61,19 +72,35 @@ async def _story(pipeline: ShadowPipeline) -> None:
     await _there(pipeline, ecc)
     pipeline.kill("correlator")
     pipeline.kill("detector")
-    await pipeline.send(RAW_NODE_LOGS, [_nvlink(link)] * 3)
+    await pipeline.send(RAW_NODE_LOGS, [_nvlink(RESOLVED)] * 3)
     pipeline.revive()
-    await _there(pipeline, link)
+    await _resolve(pipeline, await _there(pipeline, RESOLVED))
     # The shipper of one node comes back: its lines, and the times that it gave them, are a minute old.
     await pipeline.send(RAW_NODE_LOGS, held_back, stamped=cut_off_at, partition=0)
     pipeline.kill("correlator")
     pipeline.revive()
-    await _there(pipeline, cut_off)
+    await _there(pipeline, CUT_OFF)
     pipeline.kill("responder")
     pipeline.revive()
-    await pipeline.send(RAW_NODE_LOGS, [shippers.off_bus(NODES[15], "0000:5d:00")])
-    await _there(pipeline, NODES[15])
+    await pipeline.command(_command(Verb.KILL))
+    await eventually(pipeline.is_switched_off, "the kill switch is engaged")
+    await pipeline.send(RAW_NODE_LOGS, [shippers.off_bus(LAST, "0000:5d:00")])
+    await _there(pipeline, LAST)
     await eventually(pipeline.is_planned, "all that was decided is planned for")
+
+
+def _command(verb: Verb, incident: str = "") -> Command:
+    now = datetime.now(UTC)
+    return Command(f"cmd-{verb}", incident, CLUSTER, verb, "ops@example.com", now, reason="seen to by hand")
+
+
+async def _resolve(pipeline: ShadowPipeline, incident: Incident) -> None:
+    await pipeline.command(_command(Verb.RESOLVE, incident.id))
+
+    async def resolved() -> bool:
+        return (await pipeline.incidents())[incident.id].state is IncidentState.RESOLVED
+
+    await eventually(resolved, "a person's word ends the incident")
 
 
 def _double_bit(host: str) -> dict[str, object]:
@@ -98,18 +125,3 @@ async def _there(pipeline: ShadowPipeline, host: str) -> Incident:
         return next((i for i in (await pipeline.incidents()).values() if i.root.node == host), None)
 
     return await eventually(found, f"an incident of {host}")
-
-
-def _decides_the_same(capture: Capture, source: From) -> None:
-    books, settings, revisions = load(), ResponderSettings(), Revisions()
-    production = Production.of(capture)
-    assert production.had_no_tickets
-    decided = replay_capture(
-        capture, runbooks=books, actions=frozenset(ACTIONS - TICKETS), source=source, until=capture.meta.end,
-        watcher=revisions,
-    )  # fmt: skip
-    explanations = Explanations(production.runs, books)
-    found = compared(capture, production, decided, revisions, ceilings(books, settings), explanations)
-    assert len(found) == 5
-    assert [one for one in found if one.verdict is not Verdict.SAME] == []
-    assert {run.plan.mode for run in production.runs} == {Mode.SHADOW}
