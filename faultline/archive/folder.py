@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from streams.model.errors import ConfigError, Unreachable
+from streams.model.errors import BadInput, ConfigError, Unreachable
 
 NO_CLUSTER = "__HIVE_DEFAULT_PARTITION__"
 STATE = "state"
@@ -161,9 +161,13 @@ class Archive:
 
         Raises:
             FileNotFoundError: when it is not there any more.
+            BadInput: when it is no Parquet, or damaged.
         """
         with self._answering(), self._files.open_input_file(f"{self._root}/{path}") as source:
-            yield pq.ParquetFile(source)
+            try:
+                yield pq.ParquetFile(source)
+            except pa.ArrowInvalid as error:
+                raise BadInput(f"{self.url}: {path} is not readable: {error}") from error
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files; one that is not there is no error."""

@@ -79,7 +79,7 @@ def _merge(archive: Archive, parts: Sequence[Part], done: int, at: CrashHook) ->
     """Write the records after offset `done` of some files as one file, and delete them."""
     try:
         schema = _common_schema(archive, parts)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         log.warning("files of an archive are left apart: their columns differ", reason=str(error))
         return 0
     first = max(parts[0].first, done + 1)

@@ -9,8 +9,8 @@ a file whose records another one has written as well; readers take each offset o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -26,7 +26,7 @@ from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.model.clock import Clock, utc_now
 from streams.model.crash_points import ARCHIVE_COMMITTED, CrashHook, ignore
-from streams.model.errors import Unreachable
+from streams.model.errors import BadInput, Unreachable
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
@@ -166,7 +166,7 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         self._pulse.count("rows", pending.rows)
         self._pulse.count("files", len(files))
         for part in files:
-            await asyncio.to_thread(
+            await self._tidy(
                 merge, self._archive, part.place, part.partition, most_files=MOST_FILES, at=self._at
             )
 
@@ -178,7 +178,7 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         """Look after the files of every partition that is owned."""
         fewer = 0
         for place in sorted(client.assignment()):
-            fewer += await asyncio.to_thread(
+            fewer += await self._tidy(
                 keep_up,
                 self._archive,
                 self._topics[place.topic],
@@ -190,3 +190,11 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
             )
         if fewer:
             log.info("files merged or deleted", files=fewer)
+
+    async def _tidy(self, work: Callable[..., int], *args: Any, **more: Any) -> int:
+        """Do something for the files that can wait: one that is not readable keeps nothing else from being written."""
+        try:
+            return await asyncio.to_thread(work, *args, **more)
+        except BadInput as error:
+            log.error("a file of the archive is not readable", reason=str(error))
+            return 0

@@ -36,4 +36,4 @@ def write(
 
 def parts(archive: Archive, topic: str) -> list[Part]:
     """Its files."""
-    return sorted(one.part for one in archive.parts(topic))
+    return sorted((one.part for one in archive.parts(topic)), key=lambda part: (part.place.day, part.path))
