@@ -355,7 +355,11 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
         return True
     if ruling.kind is RulingKind.REFUSE:
         transition.note(
-            "step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id
+            "step.refused",
+            f"{planned.action} {planned.target} refused: {ruling}",
+            step=planned.id,
+            action=planned.action,
+            rule=ruling.rule,
         )
         if ruling.rule == OPT_OUT and leave(transition, planned, StepState.CANCELLED, str(ruling)):
             return False
@@ -379,7 +383,7 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
         text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
         if asks and expiry:
             text += f"; needs {wanted(asked)} until {to_the_second(expiry)}"
-        transition.note(f"step.{state}", text, step=planned.id)
+        transition.note(f"step.{state}", text, step=planned.id, action=planned.action, rule=ruling.rule)
     transition.set(
         planned.id,
         demands=shown(asked),

@@ -19,6 +19,7 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
     for planned, record in transition.steps():
         if record.state is not StepState.PENDING:
             continue
+        rule = ""
         if planned.action in TICKETS and planned.action not in context.actions:
             verdict, reason = "", NO_TICKET_SYSTEM
         elif moved := moved_already(transition, planned, context):
@@ -28,7 +29,7 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
         elif why_not := not_asked(planned, context, transition.now):
             verdict, reason = "", why_not
         else:
-            verdict, reason = _verdict(transition, planned, context)
+            verdict, reason, rule = _verdict(transition, planned, context)
         state = StepState.WOULD if verdict else StepState.SKIPPED
         if verdict == "would" and planned.destructive and record.admitted_at is None:
             transition.admit()
@@ -42,11 +43,16 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
         )
         if (record.verdict, record.reason) != (verdict, reason):
             transition.note(
-                f"step.{verdict or 'skipped'}", _sentence(planned, verdict, reason), step=planned.id
+                f"step.{verdict or 'skipped'}",
+                _sentence(planned, verdict, reason),
+                step=planned.id,
+                action=planned.action,
+                **({"rule": rule} if rule else {}),
             )
 
 
-def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContext) -> tuple[str, str]:
+def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContext) -> tuple[str, str, str]:
+    """What would have become of a step, why, and by which guardrail; empty where none objects."""
     refused = [
         need
         for need in planned.needs
@@ -54,16 +60,16 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
         and not goes_without(transition.so_far(), planned, need, context.view)
     ]
     if refused:
-        return "refused", f"it needs {refused[0]}, which is refused"
+        return "refused", f"it needs {refused[0]}, which is refused", ""
     if planned.action == "ask":
-        return "needs_approval", planned.describe
+        return "needs_approval", planned.describe, ""
     guards = guard_context(transition, planned, context)
     if context.reviews is not None:
         context.reviews.note(guards)
     ruling = judge(guards)
     if ruling is None:
-        return "would", planned.describe
-    return ("needs_approval" if ruling.kind is RulingKind.ASK else "refused"), str(ruling)
+        return "would", planned.describe, ""
+    return ("needs_approval" if ruling.kind is RulingKind.ASK else "refused"), str(ruling), ruling.rule
 
 
 def _sentence(planned: PlannedStep, verdict: str, reason: str) -> str:
