@@ -13,7 +13,7 @@ from faultline.archive.rows import ASKED_FOR
 GROUP_ROWS = 10_000
 """Rows of a group: what a reader holds at a time, some 10 MB of JSON."""
 
-_COMPARED = ("partition", "offset", "timestamp", "xid", "at", *ASKED_FOR)
+_COMPARED = ("partition", "offset", "timestamp", "xid", "happened_at", *ASKED_FOR)
 _REPEATED = ("topic", "envelope", *ASKED_FOR)
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from faultline.archive.folder import Archive, Part, Place
 from faultline.archive.parquet import encoded
 from faultline.archive.rows import SCHEMA, Row, entry_of, table_of
@@ -20,8 +23,30 @@ from streams.model.record import RawRecord
 _LAST_MILLIS = 253_402_300_799_999
 """The end of the year 9999: a record's timestamp is whatever its producer set."""
 
+_AS_COLUMNS = 1_000
+"""Rows that are held as they are before they become columns."""
 _LONGEST_NAME = 120
 """Of a cluster, as settings take it; a longer one stands in the rows, and no file system would take it escaped."""
+
+
+class _Held:
+    """Rows of one directory. They become columns early, which take far less memory."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._tables: list[pa.Table] = []
+
+    def add(self, rows: list[Row]) -> None:
+        """Add the next rows."""
+        self._rows += rows
+        if len(self._rows) >= _AS_COLUMNS:
+            self._tables.append(table_of(self._rows))
+            self._rows = []
+
+    def after(self, offset: int) -> pa.Table:
+        """The rows of records behind an offset."""
+        found = pa.concat_tables([*self._tables, table_of(self._rows)])
+        return found.filter(pc.greater(found["offset"], offset))
 
 
 class PendingRows:
@@ -38,7 +63,7 @@ class PendingRows:
         """When the first of it was read, on the clock of whoever reads."""
         self.rows = 0
         self.bytes = 0
-        self._by_place: dict[Place, list[Row]] = {}
+        self._by_place: dict[Place, _Held] = {}
 
     def take(self, record: RawRecord) -> None:
         """Take the next record."""
@@ -47,7 +72,7 @@ class PendingRows:
         if cluster is not None and len(cluster) > _LONGEST_NAME:
             cluster = None
         place = Place(self.topic, from_millis(millis).date(), cluster)
-        self._by_place.setdefault(place, []).extend(rows)
+        self._by_place.setdefault(place, _Held()).add(rows)
         self.next = record.offset + 1
         self.rows += len(rows)
         self.bytes += len(record.value or b"")
@@ -64,7 +89,7 @@ class PendingRows:
             ConfigError: when the archive holds records that this partition cannot have: of another Kafka.
         """
         files = []
-        for place, rows in self._by_place.items():
+        for place, held in self._by_place.items():
             if place not in written:
                 written[place] = _last_offset(archive, place, self.partition)
             if written[place] >= end:
@@ -72,11 +97,11 @@ class PendingRows:
                     f"archive.url: {archive.url} has offset {written[place]} of {self.topic}/{self.partition}, which ends at "
                     f"{end}: it is the archive of other topics; set another folder"
                 )
-            new = [row for row in rows if row["offset"] > written[place]]
-            if not new:
+            new = held.after(written[place])
+            if not new.num_rows:
                 continue
-            part = Part(place, self.partition, new[0]["offset"], new[-1]["offset"])
-            content = encoded(SCHEMA, [table_of(new)])
+            part = Part(place, self.partition, new["offset"][0].as_py(), new["offset"][-1].as_py())
+            content = encoded(SCHEMA, [new])
             archive.put(part.path, content, written=_calling(at, ARCHIVE_FILE_WRITTEN))
             at(ARCHIVE_FILE_IN_PLACE)
             written[place] = part.last

@@ -72,11 +72,11 @@ SCHEMA = pa.schema(
         *((name, _TEXT) for name in ASKED_FOR),
         ("xid", pa.int64()),
         ("count", pa.int64()),
-        ("at", _MILLIS),
+        ("happened_at", _MILLIS),
     ]
 )
-"""`position` is the row's place in its record. `envelope` is the batch without its signals. `at` is when what the document tells
-of happened; `timestamp` is Kafka's."""
+"""`position` is the row's place in its record. `envelope` is the batch without its signals. `happened_at` is the
+time in the document (SQL reserves `at`); `timestamp` is Kafka's."""
 
 STORED = ("offset", "position", "timestamp", "key", "headers", "document", "envelope", "record")
 """The columns that a record is made from again."""
@@ -219,7 +219,7 @@ def _typed(topic: str, document: Any) -> Row:
         value = found.get(name)
         if type(value) is int and -_INTEGERS <= value < _INTEGERS:
             row[name] = value
-    row["at"] = _at(found.get("at"))
+    row["happened_at"] = _at(found.get("at"))
     return row
 
 
