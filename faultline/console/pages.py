@@ -19,7 +19,7 @@ from faultline.console.forms import WORDS
 from faultline.console.identity import Visitor
 from faultline.console.incident_page import incident_page
 from faultline.console.runbook_page import runbook_page
-from faultline.drawings import timeline_svg, topology_svg
+from faultline.drawings import decision_svg, timeline_svg, topology_svg
 from faultline.live_view.view import LiveView
 from runbooks.language.schema import Runbook
 from streams.model.clock import Clock
@@ -118,6 +118,7 @@ class Pages:
             # Both templates escape what they are given, as every other does.
             timeline_svg=Markup(timeline_svg(one.incident, one.runs, timeline, self._clock())),
             topology_svg=Markup(topology_svg(one.incident, nodes)),
+            decision_svg=Markup(decision_svg(one.incident, one.runs, nodes)),
             words=WORDS,
             minutes=MINUTES,
             told=await self._answers.told(request),

@@ -48,6 +48,13 @@ def drawing_css() -> str:
     return (_HERE / "drawing.css").read_text(encoding="utf-8")
 
 
+def standalone(svg: str) -> str:
+    """A drawing as a file of its own: with its style sheet, so that it follows the reader's dark mode, and with a background."""
+    head, bracket, rest = svg.partition(">")
+    paper = f'<rect width="100%" height="100%" fill="{_INKS["paper"]}" class="fl-f-paper"/>'
+    return f"{head}{bracket}\n<style>\n{drawing_css()}</style>\n{paper}{rest}\n"
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(

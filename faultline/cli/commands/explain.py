@@ -36,6 +36,7 @@ class _Found:
     epilog=examples(
         ("faultline explain inc-5d55", "the tree, folded to three levels"),
         ("faultline explain inc-5d55 --all", "all of it, however deep and long"),
+        ("faultline explain inc-5d55 --svg decision.svg", "and as a picture, for a ticket"),
         ("faultline explain inc- --capture docs/examples/gpu-off-bus", "of a capture; needs no broker"),
         ("faultline explain inc-5d55 -o json | jq .tree", "the same tree for a program"),
     ),
@@ -47,6 +48,9 @@ class _Found:
     help="Replay this capture and explain one of its incidents; needs no broker.",
 )
 @fold_options
+@click.option(
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="Also write a picture of the decision."
+)
 @output_option
 @click.pass_obj
 def command(
@@ -55,6 +59,7 @@ def command(
     capture: Path | None,
     depth: int,
     everything: bool,
+    svg: Path | None,
     output: str,
 ) -> None:
     """Explain how the root cause and the actions of an incident were decided.
@@ -63,6 +68,8 @@ def command(
     rejected candidate with what would have convinced, the steps with their guardrails, and what is not known. A unique prefix of
     INCIDENT_ID is enough.
     """
+    from faultline.cli.write_out import write_out
+    from faultline.drawings import decision_svg, standalone
     from faultline.runtime.settings import load
     from faultline.why.explanation import document, explanation
 
@@ -73,6 +80,8 @@ def command(
         else asyncio.run(_live(settings, incident_id))
     )
     whole = (found.incident, found.runs, found.repairs, found.known)
+    if svg is not None:
+        write_out(standalone(decision_svg(found.incident, found.runs, found.known.nodes)), svg)
     show(
         output,
         (document(*whole) for _ in range(1)),

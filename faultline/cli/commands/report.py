@@ -96,12 +96,13 @@ def written(documents: IncidentDocuments, kind: str, at: datetime) -> str:
         from faultline.report.markdown import markdown
 
         return markdown(incident_page(report))
-    from faultline.drawings import timeline_svg, topology_svg
+    from faultline.drawings import decision_svg, timeline_svg, topology_svg
     from faultline.report.document import Picture
     from faultline.report.html import html
 
     drawn = (
         Picture(timeline_svg(documents.incident, documents.runs, documents.timeline, at)),
         Picture(topology_svg(documents.incident, documents.nodes)),
+        Picture(decision_svg(documents.incident, documents.runs, documents.nodes)),
     )
     return html(incident_page(report, drawn))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from faultline.drawings import drawing_css, timeline_svg, topology_svg
+from faultline.drawings import decision_svg, drawing_css, standalone, timeline_svg, topology_svg
 from faultline.drawings.render import _INKS
 from faultline.drawings.shapes import WIDTH
 from streams.model.entity import Entity, Part
-from streams.model.incident import IncidentState
+from streams.model.incident import Candidate, IncidentState
 from tests.faultline.report.scenes import FAULT, SCENES, Scene, healed, incident, large, line, node, slept_on
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -28,6 +28,7 @@ def pictures(scene: Scene) -> dict[str, str]:
     return {
         "timeline": timeline_svg(scene.incident, scene.runs, scene.timeline, scene.now),
         "topology": topology_svg(scene.incident, scene.nodes),
+        "decision": decision_svg(scene.incident, scene.runs, scene.nodes),
     }
 
 
@@ -205,6 +206,44 @@ def test_the_style_sheet_has_every_colour_in_light_and_dark() -> None:
         assert drawing_css().count(f"--fl-{ink}: #") == 3
         assert f".fl-f-{ink} " in drawing_css()
         assert f".fl-s-{ink} " in drawing_css()
+
+
+def test_a_decision_shows_evidence_in_time_order_and_then_the_culprit() -> None:
+    scene = healed()
+    shown = texts(pictures(scene)["decision"])
+    clocks = [text for text in shown if re.fullmatch(r"\d\d:\d\d:\d\d", text)]
+    assert clocks == sorted(clocks)
+    assert "root cause" in shown
+
+
+def test_two_thousand_victims_are_one_picture_with_a_count() -> None:
+    scene = healed()
+    names = tuple(f"gpu-{number:04}" for number in range(2000))
+    svg = decision_svg(
+        replace(scene.incident, nodes=(*scene.incident.nodes, *names)), scene.runs, scene.nodes
+    )
+    assert len(svg) < 60_000
+    assert any(re.fullmatch(r"2,0\d\d nodes", text) for text in texts(svg))
+
+
+def test_a_rejected_candidate_is_drawn_dashed_with_its_reason_and_says_on_pointing_what_it_lacked() -> None:
+    scene = healed()
+    root = scene.incident.root
+    one = Candidate(
+        root, "nic_link", False, "one host's link", "its neighbours failed with it", "fewer than 3; 8 did"
+    )
+    svg = decision_svg(replace(scene.incident, candidates=(one,)), scene.runs, scene.nodes)
+    assert "one host's link: its neighbours failed with it" in texts(svg)
+    dashed = [r for r in ET.fromstring(svg).iter(f"{SVG}rect") if r.get("stroke-dasharray")]
+    hints = [title.text for rect in dashed for title in rect.iter(f"{SVG}title")]
+    assert hints == ["would have convinced: fewer than 3; 8 did"]
+
+
+def test_a_drawing_as_a_file_has_its_style_and_a_background() -> None:
+    svg = standalone(pictures(healed())["decision"])
+    root = ET.fromstring(svg)
+    assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
+    assert root.find(f"{SVG}rect").get("class") == "fl-f-paper"  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":
