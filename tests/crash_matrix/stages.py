@@ -74,7 +74,7 @@ from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.definitions import LEADER_WORKER_SETS, serve
 from tests.testbed.kafka import Kafka
 from tests.testbed.slurm import SlurmCluster
-from tests.testbed.waiting import patience
+from tests.testbed.waiting import eventually, patience
 
 BOOKS = Path(__file__).parent / "runbooks"
 RESPONDER = "system:serviceaccount:faultline:responder"
@@ -318,6 +318,7 @@ class _Play:
                     await self._command(Verb.CONTINUE, run=run.id, digest=goes_on.plan.digest)
             case "redone" if run is not None and not run.has_work and self._first("by hand"):
                 await self.world.end_pods()
+                await eventually(self.world.has_no_pods, "the pods are gone")
                 goes_on = continuation(run, self._view(), Mode.AUTO, datetime.now(UTC), step="reset")
                 await self._command(Verb.REDO, run=run.id, step="reset", digest=goes_on.plan.digest)
 

@@ -236,6 +236,10 @@ class World:
         for pod in await self._pods():
             await self._gone(path_of("v1", "pods", namespace=self.namespace, name=pod["metadata"]["name"]))
 
+    async def has_no_pods(self) -> bool:
+        """Whether all of them have ended."""
+        return not await self._pods()
+
     async def _gone(self, path: str) -> None:
         try:
             await self.admin.delete(path, propagation="Background")
