@@ -13,7 +13,7 @@ import orjson
 
 from faultline.cli.follow_runs import followed
 from faultline.cli.main import EXIT_NO
-from faultline.cli.names import picked
+from faultline.cli.names import picked, unknown_name
 from faultline.cli.output import record, table
 from faultline.cli.read_topics import read_control, read_facts, read_incidents, read_runs_of
 from faultline.cli.send_command import answers_to, command_session, is_refusal, report_answer
@@ -22,6 +22,7 @@ from faultline.replay.planned import Installation
 from faultline.runtime.runbook_files import of_responder
 from faultline.runtime.settings import Settings
 from runbooks.engine.preview import Preview, Shown, Verdict
+from runbooks.engine.run.by_hand import with_parameters
 from streams.model.clock import utc_now
 from streams.model.codec import encode_plain
 from streams.model.conversation import Command, TimelineEntry
@@ -88,6 +89,22 @@ def parameters(given: tuple[str, ...]) -> dict[str, Any]:
             raise BadInput(f"--param {pair}: a text, a number, true or false")
         found[name] = value
     return found
+
+
+def checked(known: Known, command: Command) -> None:
+    """Raises BadInput for a runbook that is not known, or a parameter that does not fit it."""
+    if command.runbook not in known.preview.runbooks:
+        raise unknown_name("runbook", command.runbook, known.preview.runbooks)
+    with_parameters(known.preview.runbooks[command.runbook], command.parameters)
+
+
+def or_refused(shown: Callable[[], Shown]) -> Shown:
+    """What is shown; where nothing can be started the reason is printed, and the answer is no (exit code 1)."""
+    try:
+        return shown()
+    except BadInput as error:
+        click.echo(f"faultline: nothing is started: {error}", err=True)
+        raise SystemExit(EXIT_NO) from error
 
 
 def send(

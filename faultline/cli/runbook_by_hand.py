@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,7 @@ def run_command(
     The plan is shown first, with what each guardrail says now. What is started is that plan: if anything differs by the time the
     responder reads the command, it starts nothing and says what. For approvers; starting it is one approval of the plan.
     """
-    from faultline.cli.person_run import parameters, send
+    from faultline.cli.person_run import checked, or_refused, parameters, send
     from faultline.cli.send_command import command_of
     from faultline.runtime.settings import load
     from streams.model.clock import utc_now
@@ -81,17 +82,18 @@ def run_command(
 
     def shown(known: Known, command: Command) -> tuple[Command, Shown]:
         now = utc_now()
+        checked(known, command)
         if incident_id:
             incident = known.incident(incident_id)
             command = replace(command, incident=incident.id)
-            return command, known.preview.start(incident, command, now)
+            return command, or_refused(partial(known.preview.start, incident, command, now))
         about = [i.id for i in known.incidents.values() if i.root.node == node and not i.state.is_over]
         if about:
             raise BadInput(
                 f"{node} has an open incident, {', '.join(sorted(about))}: name it with --incident"
             )
         command = replace(command, scope=f"node:{node}", until=now + timedelta(minutes=minutes))
-        return command, known.preview.start_on_node(node, command, now)
+        return command, or_refused(partial(known.preview.start_on_node, node, command, now))
 
     send(settings, command, shown, options, yes=yes, follow=follow)
 
@@ -167,7 +169,7 @@ def replay_command(config: Path | None, run_id: str, capture: Path | None, walk:
 def _take_up(
     config: Path | None, verb: Verb, run_id: str, step: str, options: SendOptions, *, yes: bool, follow: bool
 ) -> None:
-    from faultline.cli.person_run import send
+    from faultline.cli.person_run import or_refused, send
     from faultline.cli.send_command import command_of
     from streams.model.clock import utc_now
 
@@ -179,7 +181,7 @@ def _take_up(
         incident = known.incident(old.incident)
         name = _step_of([record.id for record in old.steps], step) if step else None
         command = replace(command, incident=incident.id, run=old.id, step=name)
-        return command, known.preview.take_up(incident, old, command, utc_now())
+        return command, or_refused(partial(known.preview.take_up, incident, old, command, utc_now()))
 
     send(settings, command, shown, options, yes=yes, follow=follow)
 

@@ -13,6 +13,7 @@ from runbooks.engine.approvals import approved
 from runbooks.engine.guardrails import STAGES, GuardContext, RulingKind
 from runbooks.engine.guardrails.cordoned_nodes import is_shadow
 from runbooks.engine.guardrails.policy import ON_ADMISSION
+from runbooks.engine.guardrails.prerequisites import confirmed_before
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.planning import Planner
 from runbooks.engine.run.by_hand import (
@@ -93,6 +94,11 @@ class Preview:
     def view(self) -> ClusterView:
         """The inventory."""
         return self._documents.cluster(self._cluster).view
+
+    @property
+    def runbooks(self) -> Mapping[str, Runbook]:
+        """By id."""
+        return self._by_id
 
     def start(self, incident: Incident, command: Command, now: datetime) -> Shown:
         """A runbook on an incident. Raises BadInput when it cannot be planned."""
@@ -177,6 +183,8 @@ class Preview:
         state = self._documents.cluster(self._cluster)
         steps = [s for s in run.plan.steps if s.destructive and not run.step(s.id).state.is_over]
         for stage in STAGES:
+            if stage is confirmed_before:
+                continue  # the order of steps: nothing before them is done yet
             found = None
             for step in steps[:1] if stage in ON_ADMISSION else steps:
                 context = GuardContext(
