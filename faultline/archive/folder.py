@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import NamedTuple, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,6 +103,10 @@ class Archive:
         """
         if "://" not in url:
             return cls(url, fs.LocalFileSystem(), str(Path(url).absolute()))
+        if "@" in urlsplit(url).netloc:
+            raise ConfigError(
+                "archive.url: a login has no place in it, for logs show it: use the store's own variables"
+            )
         try:
             files, root = fs.FileSystem.from_uri(url)
         except (pa.ArrowInvalid, OSError, ValueError) as error:

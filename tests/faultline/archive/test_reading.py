@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from faultline.archive.folder import Archive
 from faultline.archive.reader import ArchivedRecords
 from faultline.replay.archived import open_archive
 from streams.kafka.topics import INVENTORY, SIGNALS
@@ -90,10 +91,10 @@ def test_an_archive_that_has_nothing_of_the_time_or_cluster_says_so(tmp_path: Pa
 
 def test_an_address_that_no_archive_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"archive\.url"):
-        archive_at_url("ftp://example.com/archive")
+        Archive.at("ftp://example.com/archive")
 
 
-def archive_at_url(url: str) -> object:
-    from faultline.archive.folder import Archive
-
-    return Archive.at(url)
+def test_a_login_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"archive\.url: a login") as refused:
+        Archive.at("s3://standin:hunter2@bucket/archive")
+    assert "hunter2" not in str(refused.value)
