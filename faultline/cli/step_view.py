@@ -103,9 +103,9 @@ def happened_lines(happened: Happened) -> Iterator[str]:
 
 def _came(happened: Happened) -> Iterator[str]:
     for one in islice(happened.came, SHOWN):
-        yield f"came      {_named(one)}"
+        yield f"came       {_named(one)}"
     if (more := len(happened.came) - SHOWN) > 0:
-        yield f"          and {more} more"
+        yield f"           and {more} more"
 
 
 def _named(one: Signal | News) -> str:
@@ -126,13 +126,13 @@ def _weighed(one: Hypothesis) -> str:
     state = (
         f"over since {moment(one.cleared_at)}" if one.cleared_at else f"may open from {moment(one.ready_at)}"
     )
-    return f"weighed   {one.family} of {one.root}, {one.certainty}, {state} (rule {one.rule}){f': {one.why}' if one.why else ''}"
+    return f"weighed    {one.family} of {one.root}, {one.certainty}, {state} (rule {one.rule}){f': {one.why}' if one.why else ''}"
 
 
 def _changed(change: IncidentChange) -> str:
     before, after = change.before, change.after
     if before is None:
-        return f"opened    {after.id} {after.family} of {after.root}, {after.certainty}: {after.reason}"
+        return f"opened     {after.id} {after.family} of {after.root}, {after.certainty}: {after.reason}"
     changes = [
         f"{name} {old} → {new}"
         for name, old, new in (
@@ -146,11 +146,11 @@ def _changed(change: IncidentChange) -> str:
         )
         if old != new
     ]
-    return f"changed   {after.id} revision {after.revision}: {'; '.join(changes) or 'more evidence'}"
+    return f"changed    {after.id} revision {after.revision}: {'; '.join(changes) or 'more evidence'}"
 
 
 def _entry(entry: TimelineEntry) -> str:
-    return f"{entry.actor:<9} {entry.event}: {entry.text}"
+    return f"{entry.actor:<10} {entry.event}: {entry.text}"
 
 
 def _summary(state: State) -> str:
@@ -158,7 +158,7 @@ def _summary(state: State) -> str:
     waiting = sum(
         1 for name, one in state.hypotheses.items() if name not in state.incidents and not one.cleared_at
     )
-    return f"now       {len(state.incidents) - over} open, {over} over, {waiting} explanations that are no incident"
+    return f"now        {len(state.incidents) - over} open, {over} over, {waiting} explanations that are no incident"
 
 
 def _incident_lines(state: State) -> Iterator[str]:

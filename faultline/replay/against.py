@@ -8,10 +8,11 @@ another code, setting or runbook can have led to (`other_versions`). What is lef
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from itertools import zip_longest
 from typing import TypeVar
 
@@ -154,17 +155,16 @@ def compared(
         told = [*_states(pair), *pair.differences]
         if not production.has_notices:
             told = [one for one in told if one.aspect is not Aspect.PAGE]
-        first = _first(pair, production, revisions, runs) if told else None
-        found.append(_judged(pair, told, first, explanations, until))
+        found.append(_judged(pair, told, explanations, until, partial(_first, production, revisions, runs)))
     return tuple(found)
 
 
 def _judged(
     pair: Pair,
     told: Iterable[Difference],
-    first: Divergence | None,
     explanations: Explanations,
     end: datetime,
+    first: Callable[[Pair], Divergence | None],
 ) -> Compared:
     open_, explained = [], []
     for one in told:
@@ -172,9 +172,10 @@ def _judged(
             explained.append((one, why))
         else:
             open_.append(one)
-    return Compared(
-        replace(pair, differences=(*open_, *(d for d, _ in explained))), tuple(open_), tuple(explained), first
-    )
+    # What nobody explains comes first, and the mode last: it is no decision about the incident.
+    rest = sorted((one for one, _ in explained), key=lambda one: one.aspect is Aspect.MODE)
+    whole = replace(pair, differences=(*open_, *rest))
+    return Compared(whole, tuple(open_), tuple(explained), first(whole) if whole.differences else None)
 
 
 def _edge(pair: Pair, end: datetime) -> str:
@@ -195,7 +196,7 @@ def _states(pair: Pair) -> Iterator[Difference]:
 
 
 def _first(
-    pair: Pair, production: Production, revisions: Revisions, runs: Mapping[str, Run]
+    production: Production, revisions: Revisions, runs: Mapping[str, Run], pair: Pair
 ) -> Divergence | None:
     """Where the judgements of the two sides part first, else where their plans do."""
     there = _judgements(production.revisions.get(pair.before.incident, ()) if pair.before else ())

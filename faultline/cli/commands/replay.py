@@ -23,9 +23,8 @@ if TYPE_CHECKING:
         ("faultline replay docs/examples/gpu-off-bus", "what is decided"),
         ("faultline replay docs/examples/gpu-off-bus --threads", "what readers would see"),
         ("faultline replay docs/examples/gpu-off-bus --step", "event by event, forward and back"),
-        ("faultline replay captures/friday --against", "is it what production decided?"),
-        ("faultline replay --assert-same tests/captures", "are kept results still the same?"),
-        ("faultline replay kafka --from 2h --speed 60", "the last two hours in two minutes"),
+        ("faultline replay captures/month --assert-same captures/month --record", "keep its results"),
+        ("faultline replay --assert-same captures", "are kept results still the same?"),
         (
             "faultline replay docs/examples/gpu-off-bus -o json | jq -r .record | sort | uniq -c",
             "for scripts",

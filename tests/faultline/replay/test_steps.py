@@ -42,10 +42,10 @@ def test_the_inventory_at_the_begin_is_one_step(steps: Steps) -> None:
 def test_a_step_shows_what_came_what_was_weighed_what_opened_and_what_was_planned(steps: Steps) -> None:
     shown = "\n".join(walked(steps, "u"))
     for text in (
-        "came      gpu.xid",
-        "weighed   gpu_off_bus",
-        "opened    inc-",
-        "responder run.planned",
+        "came       gpu.xid",
+        "weighed    gpu_off_bus",
+        "opened     inc-",
+        "responder  run.planned",
         "1 open",
     ):
         assert text in shown
@@ -86,7 +86,7 @@ def test_what_is_no_step_and_no_command_is_answered_and_nothing_is_lost(steps: S
 def test_commands_may_be_piped() -> None:
     result = CliRunner().invoke(cli, ["replay", EXAMPLE, "--step"], input="u\nl\np\nq\n")
     assert result.exit_code == 0, result.output
-    assert "opened    inc-" in result.output
+    assert "opened     inc-" in result.output
 
 
 def test_one_incident_alone_is_printed_by_the_beginning_of_its_id() -> None:
