@@ -25,7 +25,8 @@ class PartitionPart:
 
     `bytes` counts its lines as they are read, `size` the file as it lies there. `late` are records with a time before the
     capture's that lie among its own; `ahead` are records with a time after it, which were left out. `lost` counts the offsets
-    that the broker deleted before they were read.
+    that the broker deleted before they were read. `left_out` are records that an incident does not need, or in which names could
+    not be replaced.
     """
 
     begin: int
@@ -39,6 +40,7 @@ class PartitionPart:
     late: int = 0
     ahead: int = 0
     lost: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

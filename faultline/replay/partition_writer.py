@@ -84,6 +84,7 @@ class PartitionWriter:
         self._records, self._bytes = note.part.records, note.part.bytes
         self._first_ms, self._last_ms = note.part.first_ms, note.part.last_ms
         self._late, self._ahead, self._lost = note.part.late, note.part.ahead, note.part.lost
+        self._left_out = note.part.left_out
 
     @property
     def records(self) -> int:
@@ -117,7 +118,10 @@ class PartitionWriter:
                 continue
             self._ahead_in_a_row = 0
             self._has_begun = self._has_begun or at >= self._lead_ms
-            if not self._has_begun or (changed := self._change(record)) is None:
+            if not self._has_begun:
+                continue
+            if (changed := self._change(record)) is None:
+                self._left_out += 1
                 continue
             self._late += at < self._lead_ms
             self._first_ms = at if self._first_ms is None else self._first_ms
@@ -151,6 +155,7 @@ class PartitionWriter:
             late=self._late,
             ahead=self._ahead,
             lost=self._lost,
+            left_out=self._left_out,
         )
         self.is_done = is_done
         draft = self._note.with_suffix(".new")

@@ -24,7 +24,7 @@ LINKED = (
     "requirements.lock",
 )
 EXAMPLE = ROOT / "docs/examples/gpu-off-bus"
-SAYS_NO = re.compile(r"faultline (runbook diff|topics diff|whatif)")
+SAYS_NO = re.compile(r"faultline (runbook diff|topics diff|whatif|capture \S+ --incident)")
 """Commands whose exit code 1 is an answer."""
 
 _RUN = """

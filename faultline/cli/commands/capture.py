@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from faultline.cli.output import output_option, show, table
+from faultline.cli.capture_summary import doubts, lines, show_table
+from faultline.cli.output import output_option, show
 from faultline.cli.since import since_of, span_of
-from streams.model.clock import moment, rfc3339, utc_now
+from streams.model.clock import rfc3339, utc_now
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
     from faultline.replay.kafka_capture.take import Order
     from faultline.replay.manifest import Manifest
+    from faultline.replay.redaction.redaction import Learning
     from faultline.runtime.settings import Settings
+    from streams.kafka.topics import Topic
 
 
 @click.command(
@@ -27,23 +34,43 @@ Examples:
   faultline capture monday --from 2026-03-02T03:00:00Z --to 2026-03-02T05:00:00Z
   faultline capture last-hours --from 6h                       # until now
   faultline capture short --from 2h --lead 30m --topics raw.node-logs,raw.job-logs,inventory
+  faultline capture to-give-away --from 2h --redact --redaction-key key.hex
   faultline replay monday                                      # decide it again
 
 \b
 The same command goes on after Ctrl-C or a crash, and says so when all is there.
-Exit codes: 0 complete, 2 bad input or another capture in DIR, 3 Kafka is unreachable.""",
+Exit codes: 0 complete, 1 a replay decides another incident, 2 bad input or another capture in DIR, 3 Kafka is unreachable.""",
 )
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--from", "begin_text", required=True, help="Where it begins: 90m, 12h, 7d ago, or a time (RFC 3339)."
+    "--from",
+    "begin_text",
+    default=None,
+    help="Where it begins: 90m, 12h, 7d ago, or a time (RFC 3339). Needed without --incident.",
 )
 @click.option("--to", "end_text", default=None, help="Where it ends, likewise (default: now).")
 @click.option(
     "--lead",
     "lead_text",
-    default="2h",
-    show_default=True,
-    help="Begin the records this much earlier, for what a running pipeline knows by then.",
+    default=None,
+    help="Begin the records this much earlier, for what a running pipeline knows by then (default: 2h; 15m with --incident).",
+)
+@click.option(
+    "--incident",
+    "incident_id",
+    default=None,
+    help="Only what the decision of this incident needs, for a ticket; replayed at the end to see that it is enough.",
+)
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Replace the names of hosts, users, jobs, pods, namespaces, addresses and serial numbers by pseudonyms.",
+)
+@click.option(
+    "--redaction-key",
+    "key_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with the key of the pseudonyms; made when it is not there. Without it the key is printed once.",
 )
 @click.option(
     "--topics", default=None, help="Only these topics, with commas between (default: all but bookkeeping)."
@@ -53,11 +80,15 @@ Exit codes: 0 complete, 2 bad input or another capture in DIR, 3 Kafka is unreac
 def command(
     config: Path | None,
     directory: Path,
-    begin_text: str,
+    begin_text: str | None,
     end_text: str | None,
-    lead_text: str,
+    lead_text: str | None,
+    incident_id: str | None,
+    key_file: Path | None,
     topics: str | None,
     output: str,
+    *,
+    redact: bool,
 ) -> None:
     """Take what the topics hold of a time into DIRECTORY: raw records, signals, inventory, incidents, runs, timeline and all that
     people said, what compacted topics stood at when it begins, settings without secrets, runbooks and topology.
@@ -67,28 +98,130 @@ def command(
     from faultline.runtime.settings import load
 
     settings = load(config)
-    order = _order(begin_text, end_text, lead_text, topics)
+    if key_file is not None and not redact:
+        raise BadInput("--redaction-key goes with --redact")
+    asked = {"from": begin_text or "", "to": end_text or "now", "lead": lead_text or ""}
+    order = _order(settings, asked, incident_id, _topics(topics) if topics else None)
+    if redact:
+        order = replace(order, learning=_learning(settings.cluster, directory, key_file))
     manifest = asyncio.run(_take(settings, directory, order))
     for line in doubts(manifest):
         click.echo(f"faultline: {line}", err=True)
-    show(output, lines(directory, manifest), lambda: _show(directory, manifest))
+    show(output, lines(directory, manifest), lambda: show_table(directory, manifest))
+    if order.learning is not None:
+        _say_what_is_left(order.learning)
+    if incident_id and not _decides_the_same(settings, directory, manifest):
+        sys.exit(1)
 
 
-def _order(begin_text: str, end_text: str | None, lead_text: str, topics: str | None) -> Order:
+def _order(
+    settings: Settings, asked: dict[str, str], incident_id: str | None, topics: tuple[Topic, ...] | None
+) -> Order:
     from faultline.replay.kafka_capture.take import CAPTURED, Order
 
     now = utc_now()
-    begin = since_of(begin_text, now, "--from")
-    end = since_of(end_text, now, "--to") if end_text else now
+    begin = since_of(asked["from"], now, "--from") if asked["from"] else None
+    end = since_of(asked["to"], now, "--to") if asked["to"] != "now" else now
+    lead = span_of(asked["lead"] or ("15m" if incident_id else "2h"), "--lead")
+    if incident_id is not None:
+        return asyncio.run(_order_of_incident(settings, incident_id, begin, end, lead, asked))
+    if begin is None:
+        raise BadInput("--from has to say where to begin, or --incident what for")
     if begin >= end:
         raise BadInput(f"--from {rfc3339(begin)} is not before --to {rfc3339(end)}")
-    asked = {"from": begin_text, "to": end_text or "now", "lead": lead_text}
-    return Order(
-        begin, end, begin - span_of(lead_text, "--lead"), _topics(topics) if topics else CAPTURED, asked=asked
+    return Order(begin, end, begin - lead, topics or CAPTURED, asked=asked)
+
+
+async def _order_of_incident(
+    settings: Settings,
+    prefix: str,
+    begin: datetime | None,
+    end: datetime,
+    lead: timedelta,
+    asked: dict[str, str],
+) -> Order:
+    from faultline.cli.read_topics import read_incident, read_raw, read_runs, readable
+    from faultline.replay.kafka_capture.incident import NeededBy, involved, span_of_incident
+    from faultline.replay.kafka_capture.take import Order
+    from streams.kafka.topics import INVENTORY
+    from streams.model.facts import FactRecord
+
+    incident = await read_incident(settings.kafka, prefix)
+    runs = await read_runs(settings.kafka, incident)
+    told = (await read_raw(settings.kafka, INVENTORY, cluster=incident.cluster))[INVENTORY.name]
+    facts = [found.fact for record in told if (found := readable(FactRecord, record)) is not None]
+    first, last = span_of_incident(incident, runs, end)
+    begin = begin or first
+    if begin >= last:
+        raise BadInput(f"--from {rfc3339(begin)} is not before the end of {incident.id}, {rfc3339(last)}")
+    needed = NeededBy(incident, runs, involved(incident, facts))
+    return Order(begin, last, begin - lead, record=needed, incident=incident.id, asked=asked)
+
+
+def _learning(cluster: str, directory: Path, key_file: Path | None) -> Learning:
+    """With the key of the file; a new one without it, which is written to it, or printed."""
+    from faultline.replay.manifest import MANIFEST
+    from faultline.replay.redaction.pseudonyms import KEY_BYTES
+    from faultline.replay.redaction.redaction import Learning
+
+    if key_file is not None and key_file.exists():
+        try:
+            return Learning(cluster, bytes.fromhex(key_file.read_text().strip()))
+        except (OSError, ValueError) as error:
+            raise BadInput(f"{key_file}: no key of {KEY_BYTES} bytes in hex") from error
+    if (directory / MANIFEST).exists():
+        raise BadInput(f"{directory} was begun: name the file with its key with --redaction-key")
+    key = secrets.token_bytes(KEY_BYTES)
+    if key_file is None:
+        click.echo(f"faultline: the key of the pseudonyms, printed once: {key.hex()}", err=True)
+    else:
+        key_file.touch(mode=0o600)
+        key_file.write_text(key.hex() + "\n")
+    return Learning(cluster, key)
+
+
+def _say_what_is_left(learning: Learning) -> None:
+    text = learning.learned().text
+    if text.left:
+        click.echo(f"faultline: left as they are, words of the documents: {', '.join(text.left)}", err=True)
+    if text.words:
+        what = "left in plain text, words that rules look for"
+        click.echo(f"faultline: {what}: {', '.join(text.words)}", err=True)
+
+
+def _decides_the_same(settings: Settings, directory: Path, manifest: Manifest) -> bool:
+    """Replay the capture of an incident, and say whether it decides the same."""
+    from faultline.replay.capture import read
+    from faultline.replay.kafka_capture.incident import compared
+    from faultline.replay.replay import replay_capture
+    from runbooks.language.loader import load
+    from streams.correlate import Config
+
+    taken = read(directory)
+    books = load([taken.runbooks] if taken.runbooks else (), shipped=False)
+    decided = replay_capture(
+        taken, responder=settings.responder, config=Config.of(settings.correlator), runbooks=books
     )
+    found = compared(taken, manifest.lineage.incident, decided)
+    if found.is_same:
+        click.echo(
+            f"faultline: a replay of {directory} decides {manifest.lineage.incident} the same", err=True
+        )
+        return True
+    click.echo(
+        f"faultline: A REPLAY OF {directory} DOES NOT DECIDE {manifest.lineage.incident} THE SAME.\n"
+        f"  production: {_words_of(found.recorded)}\n  replay:     {_words_of(found.replayed)}\n"
+        "  Give a longer --lead, or take all of the time with --from and without --incident.",
+        err=True,
+    )
+    return False
 
 
-def _topics(names: str) -> tuple[Any, ...]:
+def _words_of(decision: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in decision.items()) or "no such incident"
+
+
+def _topics(names: str) -> tuple[Topic, ...]:
     from faultline.replay.kafka_capture.take import CAPTURED
 
     known = {topic.name: topic for topic in CAPTURED}
@@ -117,73 +250,3 @@ async def _take(settings: Settings, directory: Path, order: Order) -> Manifest:
             return await take(settings, directory, order, bar)
         except OSError as error:
             raise BadInput(f"{directory}: {error.strerror or error}; the same command goes on") from error
-
-
-def doubts(manifest: Manifest) -> Iterator[str]:
-    """What a capture may lack or hold besides, a line each."""
-    if manifest.missing:
-        yield f"not on the broker: {', '.join(manifest.missing)}"
-    for topic, part in manifest.topics.items():
-        if part.complete_from is not None and part.complete_from > manifest.lead:
-            yield (
-                f"{topic}: what is before {moment(part.complete_from)} has been deleted; "
-                f"records were asked for from {moment(manifest.lead)} on"
-            )
-        parts = part.partitions.values()
-        if lost := sum(one.lost for one in parts):
-            yield f"{topic}: {lost} offsets were deleted before they were read"
-        if late := sum(one.late for one in parts):
-            yield f"{topic}: {late} records have an earlier time than the first; they are in it, where they came"
-        if ahead := sum(one.ahead for one in parts):
-            yield f"{topic}: {ahead} records among or right after the others have a later time; they are left out"
-    for topic, state in manifest.state.items():
-        if state.unknown_keys:
-            yield (
-                f"{topic}: of {state.unknown_keys} keys the first record that is left is later than "
-                f"{moment(manifest.lead)}: they are new, or compaction has removed what they stood at"
-            )
-
-
-def lines(directory: Path, manifest: Manifest) -> Iterator[dict[str, Any]]:
-    """What is in a capture in the shape of `--output json`: a `topic` each, last the `summary`."""
-    for topic, part in manifest.topics.items():
-        parts = part.partitions.values()
-        yield {
-            "record": "topic",
-            "topic": topic,
-            "records": sum(one.records for one in parts),
-            "state": manifest.state[topic].records if topic in manifest.state else None,
-            "bytes": sum(one.bytes for one in parts),
-            "size": sum(one.size for one in parts),
-            "late": sum(one.late for one in parts),
-            "ahead": sum(one.ahead for one in parts),
-        }
-    yield {
-        "record": "summary",
-        "directory": str(directory),
-        "from": rfc3339(manifest.begin),
-        "to": rfc3339(manifest.end),
-        "lead": rfc3339(manifest.lead),
-        "records": sum(p.records for t in manifest.topics.values() for p in t.partitions.values()),
-        "size": size_of(directory),
-        "missing": list(manifest.missing),
-        "doubts": list(doubts(manifest)),
-    }
-
-
-def _show(directory: Path, manifest: Manifest) -> None:
-    *topics, summary = lines(directory, manifest)
-    table(
-        ("topic", "records", "state", "bytes", "compressed"),
-        ((t["topic"], f"{t['records']:,}", t["state"], f"{t['bytes']:,}", f"{t['size']:,}") for t in topics),
-        empty="no topics",
-    )
-    click.echo(
-        f"\n{summary['records']:,} records from {moment(manifest.lead)} to {moment(manifest.end)} in {directory}, "
-        f"{summary['size'] / 1024 / 1024:.1f} MiB"
-    )
-
-
-def size_of(directory: Path) -> int:
-    """Bytes of all files of a capture."""
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

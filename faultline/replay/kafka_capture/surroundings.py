@@ -29,20 +29,25 @@ LIBRARY_PREFIX = "00-"
 Text = Callable[[str], str]
 
 
-def write_surroundings(directory: Path, settings: Settings, change: Text) -> Versions:
-    """Write settings, runbooks and topology into a capture, each text as `change` has it; returns their versions.
+def write_surroundings(directory: Path, settings: Settings, change: Text) -> None:
+    """Write settings, runbooks and topology into a capture, each text as `change` has it.
 
     Raises:
         ConfigError: when a file that the settings name cannot be read.
     """
     (directory / SETTINGS).write_text(change(yaml.safe_dump(plain_settings(settings), sort_keys=False)))
-    if (topology := settings.inventory.topology_file) is not None:
-        try:
-            (directory / TOPOLOGY).write_text(change(topology.read_text()))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"inventory.topology_file: {topology}: {error}") from error
+    if topology := topology_of(settings):
+        (directory / TOPOLOGY).write_text(change(topology))
     _write_runbooks(directory / RUNBOOKS, settings.responder, change)
-    return versions(settings.responder)
+
+
+def topology_of(settings: Settings) -> str:
+    """The topology file; empty without one. Raises ConfigError when it cannot be read."""
+    path = settings.inventory.topology_file
+    try:
+        return path.read_text() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"inventory.topology_file: {path}: {error}") from error
 
 
 def versions(policy: ResponderSettings) -> Versions:

@@ -18,10 +18,11 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from faultline.replay.capture import STATE
+from faultline.replay.kafka_capture.names import learn_names
 from faultline.replay.kafka_capture.offsets import Range, ranges_since
 from faultline.replay.kafka_capture.partitions import Bar, reader, write_partitions
 from faultline.replay.kafka_capture.state import write_state
-from faultline.replay.kafka_capture.surroundings import Text, write_surroundings
+from faultline.replay.kafka_capture.surroundings import versions, write_surroundings
 from faultline.replay.manifest import (
     MANIFEST,
     Lineage,
@@ -33,6 +34,7 @@ from faultline.replay.manifest import (
     write_manifest,
 )
 from faultline.replay.partition_writer import NOTES, Change, PartitionWriter, as_it_is
+from faultline.replay.redaction.redaction import Learning, Redaction
 from faultline.runtime.settings import Settings
 from streams.kafka.clients import started
 from streams.kafka.topics import ALL, DETECTOR_STATE, INSTALLATION, TICKS, Topic
@@ -49,7 +51,7 @@ SUMS = "SHA256SUMS"
 class Order:
     """What a capture is to hold: what is from `begin` to before `end`, and the records from `lead` on.
 
-    `record` and `text` say what is written instead of a record, and instead of a text of settings, runbooks and topology.
+    `record` says what is written instead of a record. With `learning`, names are learned from all that is taken, and replaced.
     `asked` is how the times were given: who asks in the same words goes on with a capture that was begun, whatever time it is.
     """
 
@@ -58,8 +60,7 @@ class Order:
     lead: datetime
     topics: tuple[Topic, ...] = CAPTURED
     record: Change = as_it_is
-    text: Text = str
-    redaction: str = ""
+    learning: Learning | None = None
     incident: str = ""
     asked: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,6 +78,8 @@ def begun(directory: Path, order: Order, cluster: str) -> Manifest | None:
     found = read_manifest(directory / MANIFEST)
     wanted = _planned(order, cluster)
     same_words = bool(order.asked) and dict(found.lineage.asked) == dict(order.asked)
+    if found.complete and found.redaction:  # the incident's own id is a pseudonym by now
+        wanted = replace(wanted, lineage=found.lineage)
     if same_words:
         wanted = replace(wanted, begin=found.begin, end=found.end, lead=found.lead)
     topics = sorted([*found.topics, *found.missing])
@@ -112,14 +115,27 @@ async def take(settings: Settings, directory: Path, order: Order, bar: Bar) -> M
             return manifest
         async with _client(settings) as client:
             if manifest is None:
-                manifest = await _begin(client, settings, directory, order)
-            bar.total = sum(
-                part.end - part.begin
-                for topic in manifest.topics.values()
-                for part in topic.partitions.values()
+                manifest = await _plan(client, settings, order)
+                write_manifest(directory / MANIFEST, manifest)
+            offsets = sum(
+                p.end - p.begin for topic in manifest.topics.values() for p in topic.partitions.values()
             )
-            taking = _Taking(client, settings, directory, manifest, order, bar)
-            return _complete(directory, await taking.all())
+            bar.total = offsets * (2 if order.learning else 1)
+            redaction = None
+            if order.learning is not None:
+                await learn_names(client, settings, manifest, order.learning, bar)
+                redaction = order.learning.learned()
+            write_surroundings(directory, settings, redaction.text if redaction else str)
+            taking = _Taking(client, settings, directory, manifest, _changed(order.record, redaction), bar)
+            return _complete(directory, await taking.all(), redaction)
+
+
+def _changed(first: Change, redaction: Redaction | None) -> Change:
+    """What is written instead of a record: what `first` makes of it, with pseudonyms."""
+    if redaction is None:
+        return first
+    then = redaction.record
+    return lambda record: None if (kept := first(record)) is None else then(kept)
 
 
 class _Taking:
@@ -131,12 +147,12 @@ class _Taking:
         settings: Settings,
         directory: Path,
         manifest: Manifest,
-        order: Order,
+        change: Change,
         bar: Bar,
     ) -> None:
         self._client, self._settings = client, settings
         self._directory, self._manifest = directory, manifest
-        self._order, self._bar = order, bar
+        self._change, self._bar = change, bar
 
     async def all(self) -> Manifest:
         """Take every topic; returns the manifest with what is in the files."""
@@ -159,7 +175,7 @@ class _Taking:
                 one,
                 lead_ms=lead_ms,
                 end_ms=end_ms,
-                change=self._order.record,
+                change=self._change,
             )
             for partition, one in part.partitions.items()
         }
@@ -180,7 +196,7 @@ class _Taking:
         ends = {self._place(topic, partition): one.end for partition, one in part.partitions.items()}
         path = self._directory / STATE / f"{topic}.jsonl.zst"
         lead_ms = to_millis(self._manifest.lead)
-        found = await write_state(self._client, topic, ends, lead_ms, path, self._order.record)
+        found = await write_state(self._client, topic, ends, lead_ms, path, self._change)
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_bytes(encode(found))
         return found
@@ -189,17 +205,15 @@ class _Taking:
         return TopicPartition(self._settings.kafka.topic_prefix + topic, partition)
 
 
-async def _begin(client: AIOKafkaConsumer, settings: Settings, directory: Path, order: Order) -> Manifest:
-    """Plan which offsets are read, and write what is not in Kafka."""
+async def _plan(client: AIOKafkaConsumer, settings: Settings, order: Order) -> Manifest:
+    """Which offsets are read, and what decided then."""
     found = await ranges_since(client, settings.kafka, order.topics, order.lead)
-    planned = replace(
+    return replace(
         _planned(order, settings.cluster),
         topics={topic: _topic_part(ranges) for topic, ranges in found.topics.items()},
         missing=tuple(found.missing),
-        versions=write_surroundings(directory, settings, order.text),
+        versions=versions(settings.responder),
     )
-    write_manifest(directory / MANIFEST, planned)
-    return planned
 
 
 def _topic_part(ranges: Mapping[int, Range]) -> TopicPart:
@@ -219,13 +233,16 @@ def _planned(order: Order, cluster: str) -> Manifest:
         {},
         missing=tuple(topic.name for topic in order.topics),
         lineage=Lineage(utc_now(), order.incident, order.asked),
-        redaction=order.redaction,
+        redaction=order.learning.id if order.learning else "",
     )
 
 
-def _complete(directory: Path, taken: Manifest) -> Manifest:
+def _complete(directory: Path, taken: Manifest, redaction: Redaction | None) -> Manifest:
     """Say that all is there: until the manifest does, the capture is not read."""
     manifest = replace(taken, complete=True)
+    if redaction is not None:
+        incident = redaction.text(taken.lineage.incident)
+        manifest = replace(manifest, lineage=replace(taken.lineage, incident=incident))
     shutil.rmtree(directory / NOTES, ignore_errors=True)
     sums = [f"{digest}  {path.relative_to(directory)}" for path, digest in _digests(directory, manifest)]
     (directory / SUMS).write_text("\n".join(sums) + "\n")

@@ -13,6 +13,8 @@ from faultline.replay.capture import read
 from faultline.replay.kafka_capture.take import Order, damaged, take
 from faultline.replay.manifest import MANIFEST, read_manifest
 from faultline.replay.partition_writer import as_it_is
+from faultline.replay.redaction.pseudonyms import KEY_BYTES
+from faultline.replay.redaction.redaction import Learning
 from faultline.replay.replay import replay_capture
 from faultline.runtime.settings import Settings
 from runbooks.language.loader import load
@@ -114,7 +116,7 @@ async def test_another_range_is_refused_and_the_same_words_are_not(tmp_path: Pat
             (replace(ORDER, lead=BEGIN - timedelta(hours=1)), "its lead is"),
             (replace(ORDER, topics=(RAW_NODE_LOGS,)), "its list of topics is"),
             (replace(ORDER, incident="inc-1"), "its incident is none"),
-            (replace(ORDER, redaction="abc"), "its redaction is none"),
+            (replace(ORDER, learning=Learning(CLUSTER, b"k" * KEY_BYTES)), "its redaction is none"),
         ):
             with pytest.raises(BadInput, match=why):
                 await take(settings, directory, other, Bar())
