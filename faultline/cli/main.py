@@ -35,6 +35,7 @@ EXIT_CODES = {
 COMMANDS = {
     "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
     "capture": "take a piece of production out of Kafka, to replay it elsewhere",
+    "catalog": "lint and test the detector's rows, and those of a site",
     "completion": "print a shell's completion script",
     "config": "check the settings, their files, and what broker, cluster and services say to them",
     "dead-letters": "list and group records that could not be read, write them back after a fix, delete them",
@@ -54,8 +55,10 @@ COMMANDS = {
     "runbook": "lint, plan, test and diff runbooks; start one by hand, take up a run that ended, replay one",
     "report": "report one incident: what happened, why, what was done, what it cost, what to change",
     "rollout": "show how far runbooks go in each pool, and put a pool back to observing",
+    "rules": "lint and test the tables of correlation, and those of a site",
     "run": "start one process: detector, inventory, correlator, responder, chat, notifier, gateway or archive",
     "runs": "list runs, show one, follow it step by step until it ends",
+    "scenario": "lint scenarios of the simulation, and try whether they can be played",
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",
@@ -63,7 +66,11 @@ COMMANDS = {
     "why-not": "explain why a node was not cordoned, a job not resumed, or no incident opened",
 }
 
-NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("sandbox",)}
+NEEDS_SANDBOX = {
+    "demo": ("sandbox", "confluent_kafka", "kmock"),
+    "scenario": ("sandbox",),
+    "simulate": ("sandbox",),
+}
 """Packages a command needs that the production image leaves out: the sandbox, and what only it uses (extra `demo`)."""
 
 

@@ -60,7 +60,10 @@ def lint(
     warnings = [found for loaded in library.loaded.values() for found in _about(loaded, library, known)]
     warnings += _not_included(library)
     if complete and not faults:
-        warnings += _uncovered(library, known)
+        warnings += [
+            LintFinding("library:1:1", "warning", f"family {family} has no runbook of its own")
+            for family in uncovered(library, known)
+        ]
     return tuple(sorted([*faults, *warnings], key=_reading_order))
 
 
@@ -192,7 +195,7 @@ def _not_included(library: RunbookLibrary) -> Iterator[LintFinding]:
             yield LintFinding(f"{root.start_mark.name}:1:1", "warning", message)
 
 
-def _uncovered(library: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
+def uncovered(library: RunbookLibrary, families: Families) -> list[str]:
     """Families that only a runbook for all families matches."""
     covered = {
         family
@@ -200,8 +203,7 @@ def _uncovered(library: RunbookLibrary, families: Families) -> Iterator[LintFind
         if (taken := families_of(one.runbook.match, families)) != families
         for family in taken
     }
-    for family in sorted(families - covered - {IncidentFamily.UNKNOWN}):
-        yield LintFinding("library:1:1", "warning", f"family {family} has no runbook of its own")
+    return sorted(families - covered - {IncidentFamily.UNKNOWN})
 
 
 def _reading_order(finding: LintFinding) -> tuple[str, list[int], str]:

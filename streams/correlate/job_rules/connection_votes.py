@@ -95,7 +95,9 @@ class _Row(Strict):
     says: Says
 
 
-class _Table(Strict):
+class VoteTable(Strict):
+    """`connection_votes.yaml`."""
+
     status: Mapping[Says, frozenset[int]]
     rows: tuple[_Row, ...]
     wave_s: float
@@ -103,7 +105,7 @@ class _Table(Strict):
     least_leaf_pairs: int
 
 
-_table = cache(partial(load_table, Path(__file__).with_name("connection_votes.yaml"), _Table))
+_table = cache(partial(load_table, Path(__file__).with_name("connection_votes.yaml"), VoteTable))
 """The table that ships."""
 
 

@@ -207,7 +207,7 @@ class Busy(Strict):
     above: float
 
 
-class _File(Strict):
+class MetricFile(Strict):
     """One file of `catalog/metrics`."""
 
     busy: Busy | None = None
@@ -231,6 +231,6 @@ class MetricSheet(Strict):
 @cache
 def sheet() -> MetricSheet:
     """All rows of `catalog/metrics`, read once."""
-    files = [load_catalog(f"metrics/{name}", _File) for name in FILES]
+    files = [load_catalog(f"metrics/{name}", MetricFile) for name in FILES]
     (busy,) = (file.busy for file in files if file.busy is not None)
     return MetricSheet(busy=busy, rows=tuple(row for file in files for row in file.rows))

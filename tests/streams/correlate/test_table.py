@@ -75,22 +75,3 @@ def test_everything_that_the_detector_says_of_a_node_has_a_place(said: Said) -> 
 @pytest.mark.parametrize("said", [s for s in TOLD if s[2] == "info"], ids="-".join)
 def test_what_is_only_for_information_is_no_cause(said: Said) -> None:
     assert families().role(sighting(*said)) != "cause"
-
-
-def test_no_row_is_hidden_behind_another() -> None:
-    """A row without conditions takes all that is left of its kinds and subtypes, so what stands behind it never counts."""
-    taken: dict[str, set[str]] = {}
-    for rule in families().signals:
-        for kind in rule.kinds:
-            hidden = taken.setdefault(kind, set())
-            assert "" not in hidden, (kind, rule.says)
-            assert not rule.subtypes or rule.subtypes - hidden, (kind, rule.says)
-            if not rule.severities and not rule.where:
-                hidden |= rule.subtypes or {""}
-
-
-def test_families_explain_only_what_ranks_below_them_or_is_weak() -> None:
-    table = families()
-    for name, row in table.families.items():
-        for other in row.explains:
-            assert table[other].rank < row.rank, (name, other)

@@ -1,4 +1,4 @@
-"""Every row of the data finds its own samples, gives the fields it promises, and leaves its look-alikes alone."""
+"""The data of codes and events. That every row finds its own samples and leaves its look-alikes alone: `tests/faultline/lint`."""
 
 from __future__ import annotations
 
@@ -7,101 +7,19 @@ from typing import Any
 import orjson
 import pytest
 
-from streams.detect import Detector, sxid_catalog, xid_catalog
+from streams.detect import Detector, xid_catalog
 from streams.detect.kube_events import EventRow
 from streams.detect.kube_events import sheet as kube_sheet
 from streams.detect.matching.log_patterns import PatternSheet, PatternTable, load_sheet, sheet_names
 from streams.model.errors import ConfigError
-from streams.model.signal import Signal
-from tests.streams.detect.lines import detect, firm, record, signals
+from tests.streams.detect.lines import detect, record, signals
 
 SHEETS = {name: load_sheet(name) for name in sheet_names()}
-ROWS = [
-    pytest.param(name, row, id=f"{name}-{row.id}") for name, sheet in SHEETS.items() for row in sheet.rows
-]
-
-
-def of_a_pod(text: str) -> bytes:
-    """Progress counts only for pods, so job lines come as Fluent Bit ships them."""
-    pod = {"pod_name": "llm-0", "namespace_name": "ml", "host": "gpu-1"}
-    return orjson.dumps({"@timestamp": 1795245200.5, "log": text + "\n", "kubernetes": pod})
-
-
-def shipped(sheet: str, text: str) -> bytes:
-    return of_a_pod(text) if SHEETS[sheet].written_by == "pod" else text.encode()
-
-
-def lacking(signal: Signal, expect: dict[str, Any]) -> dict[str, Any]:
-    got = {**signal.attributes, "mig": signal.entity.gpu.mig if signal.entity.gpu else None}
-    want = {name: tuple(value) if isinstance(value, list) else value for name, value in expect.items()}
-    return {name: (value, got.get(name)) for name, value in want.items() if got.get(name) != value}
-
-
-@pytest.mark.parametrize(("sheet", "row"), ROWS)
-def test_a_wording_finds_its_samples_with_their_fields(sheet: str, row: Any) -> None:
-    for sample in row.samples:
-        *before, signal = signals(
-            shipped(sheet, f"{sample.before}\n{sample.text}" if sample.before else sample.text)
-        )
-        assert len(before) == (1 if sample.before else 0)
-        assert (signal.kind, signal.state, signal.severity) == (row.kind, row.state, row.severity)
-        assert not lacking(signal, sample.expect), sample.text
-
-
-@pytest.mark.parametrize(("sheet", "row"), ROWS)
-def test_a_wording_leaves_its_look_alikes_alone(sheet: str, row: Any) -> None:
-    for text in row.look_alikes:
-        assert not firm(signals(shipped(sheet, text))), text
-
-
-@pytest.mark.parametrize("sample", xid_catalog.catalog().samples, ids=lambda sample: sample.text[:60])
-def test_an_xid_line_of_any_generation_is_read_whole(sample: Any) -> None:
-    (signal,) = signals(sample.text)
-    assert signal.kind == "gpu.xid"
-    assert not lacking(signal, sample.expect)
-
-
-@pytest.mark.parametrize("sample", xid_catalog.catalog().glued, ids=lambda sample: sample.text[:60])
-def test_two_xids_glued_into_one_line_are_two_signals(sample: Any) -> None:
-    assert tuple(signal.attributes["xid"] for signal in signals(sample.text)) == sample.xids
-
-
-@pytest.mark.parametrize("text", xid_catalog.catalog().look_alikes, ids=lambda text: text[:60])
-def test_what_only_looks_like_an_xid_raises_nothing(text: str) -> None:
-    assert not signals(text)
-    assert not signals(of_a_pod(text))
-
-
-@pytest.mark.parametrize("sample", sxid_catalog.catalog().samples, ids=lambda sample: sample.text[:60])
-def test_an_sxid_line_is_read_whole(sample: Any) -> None:
-    (signal,) = signals(sample.text)
-    assert signal.kind == "gpu.sxid"
-    assert not lacking(signal, sample.expect)
-
-
-@pytest.mark.parametrize("text", sxid_catalog.catalog().look_alikes, ids=lambda text: text[:60])
-def test_what_only_looks_like_an_sxid_raises_nothing(text: str) -> None:
-    assert not signals(text)
-    assert not signals(of_a_pod(text))
-
-
-CODES = [(code, row) for row in xid_catalog.catalog().codes for code in row.codes]
-
-
-@pytest.mark.parametrize(("code", "row"), CODES, ids=lambda value: str(value)[:12])
-def test_every_code_brings_its_catalog_row(code: int, row: Any) -> None:
-    (signal,) = signals(f"NVRM: Xid (PCI:0000:3b:00): {code}, {row.sample or 'no more is known'}")
-    assert (signal.attributes["mnemonic"], signal.attributes["family"]) == (row.mnemonic, row.family)
-    if code not in (154, *range(144, 151)):
-        assert (signal.attributes["action"], signal.severity) == (row.action, row.severity)
-
-
-def test_no_code_has_two_rows() -> None:
-    assert len({code for code, _ in CODES}) == len(CODES)
+CODES = {code for row in xid_catalog.catalog().codes for code in row.codes}
 
 
 def test_codes_of_todays_drivers_are_all_known() -> None:
-    missing = set(range(1, 177)) - {code for code, _ in CODES}
+    missing = set(range(1, 177)) - CODES
     assert missing <= set(range(1, 177)) - {
         13,
         31,

@@ -15,11 +15,11 @@ from streams.detect.finding import Stream
 from streams.detect.metrics import MetricRow, MetricRules, sheet
 from streams.detect.metrics.levels import is_blank
 from streams.detect.metrics.rule_rows import Series, Story
+from streams.detect.metrics.stories import labels_of, said, samples
 from streams.detect.rule_state import RuleState
 from streams.model.record import Sample
 from tests.effort import tries
 from tests.streams.detect.lines import NOW
-from tests.streams.detect.stories import labels_of, said, samples
 
 RULES = MetricRules()
 ROWS = sheet().rows

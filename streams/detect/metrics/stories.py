@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from streams.detect.finding import Finding, Stream
-from streams.detect.metrics import MetricRow, MetricRules
-from streams.detect.metrics.rule_rows import Series, Story
+from streams.detect.metrics.family import MetricRules
+from streams.detect.metrics.rule_rows import MetricRow, Series, Story
 from streams.detect.rule_state import RuleState
 from streams.model.record import Sample
-from tests.streams.detect.lines import NOW
+
+NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
+"""When every story begins."""
 
 
 @dataclass(frozen=True, slots=True)
