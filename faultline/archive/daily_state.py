@@ -8,6 +8,7 @@ it: what comes later, however late, is read besides. So it is right whenever it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from streams.model.record import RawRecord
 _READ = b"faultline.read"
 _TOMBSTONES_KEPT = timedelta(days=2)
 """As long as that a deletion may be needed: a record with a lower offset that is written later, in another day's directory."""
+
+_BEAT_RECORDS = 10_000
 
 Latest = dict[bytes | None, RawRecord]
 """The latest record of each key; tombstones are still in it."""
@@ -49,8 +52,17 @@ def state_at(archive: Archive, topic: Topic, cluster: str, at: datetime) -> list
     return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
-def write_daily_state(archive: Archive, topic: Topic, cluster: str, partition: int, day: date) -> bool:
+def write_daily_state(
+    archive: Archive,
+    topic: Topic,
+    cluster: str,
+    partition: int,
+    day: date,
+    beat: Callable[[], None] = lambda: None,
+) -> bool:
     """Write what a partition held of a cluster when a day began, if that is not there yet; returns whether it was written.
+
+    `beat` is called now and then: without earlier states all records are read.
 
     Raises:
         Unreachable: when the archive does not answer.
@@ -61,7 +73,7 @@ def write_daily_state(archive: Archive, topic: Topic, cluster: str, partition: i
         return False
     begin = datetime.combine(day, time(), UTC)
     records = ArchivedRecords(archive, topic.name, cluster, None, begin)
-    known = _brought_up(archive, records, partition, newest)
+    known = _brought_up(archive, records, partition, newest, beat)
     since = begin - _TOMBSTONES_KEPT
     kept = [one for one in known.latest.values() if one.value is not None or one.timestamp >= since]
     rows = [row for record in kept for row in entry_of(record).rows]
@@ -80,11 +92,17 @@ def _newest(archive: Archive, topic: str, cluster: str, until: date) -> dict[int
 
 
 def _brought_up(
-    archive: Archive, records: ArchivedRecords, partition: int, newest: StatePart | None
+    archive: Archive,
+    records: ArchivedRecords,
+    partition: int,
+    newest: StatePart | None,
+    beat: Callable[[], None] = lambda: None,
 ) -> _Known:
     """A state with all that was written since."""
     known = _read(archive, newest) if newest is not None else _Known({}, {})
-    for record in records.of(partition, after=known.read):
+    for number, record in enumerate(records.of(partition, after=known.read)):
+        if number % _BEAT_RECORDS == 0:
+            beat()
         before = known.latest.get(record.key)
         if before is None or before.offset < record.offset:
             known.latest[record.key] = record

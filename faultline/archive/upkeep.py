@@ -47,8 +47,7 @@ def keep_up(
     if topic.cleanup == "compact":
         places = {part.place for part in parts} | {part.place for part in states}
         for cluster in sorted({place.cluster for place in places if place.cluster}):
-            write_daily_state(archive, topic, cluster, partition, today)
-            beat()
+            write_daily_state(archive, topic, cluster, partition, today, beat)
     old = archive.leftovers(topic.name, now - _WRITING_AT_MOST)
     if keep_days is not None:
         # The state of today is written: what compacted topics still hold is in it.

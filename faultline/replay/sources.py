@@ -65,6 +65,9 @@ def opened(
                 asyncio.run(take(settings, directory, order, shown))
             yield read(directory)
         return
+    from faultline.archive.needed import require_pyarrow
+
+    require_pyarrow(f"{source}: an archive")
     from faultline.replay.archived import (
         open_archive,  # loads pyarrow, which takes longer than a small replay
     )

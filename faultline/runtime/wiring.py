@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.util import find_spec
 
 import structlog
 
@@ -253,10 +252,9 @@ async def _archive(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     if settings.archive.url is None:
         log.info("archive.url not set: nothing is archived")
         await _idle(pulse)
-    if find_spec("pyarrow") is None:
-        raise ConfigError(
-            "archive.url: needs the package 'pyarrow', which this installation leaves out: install 'faultline[archive]'"
-        )
+    from faultline.archive.needed import require_pyarrow
+
+    require_pyarrow("archive.url")
     from faultline.archive.process import Archiver
 
     await Archiver(settings.kafka, settings.archive, pulse=pulse, at=at).run()

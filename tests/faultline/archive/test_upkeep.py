@@ -167,3 +167,11 @@ def test_a_file_that_the_archive_did_not_write_is_named(tmp_path: Path) -> None:
     file.write_bytes(b"no parquet")
     with pytest.raises(BadInput, match=r"part-00000.*is not readable"):
         read(archive)
+
+
+def test_a_long_pass_shows_that_it_moves_on(tmp_path: Path) -> None:
+    archive = archive_at(tmp_path)
+    write(archive, [node(n, f"gpu-{n % 4}", at=T0) for n in range(20_001)])
+    beats: list[int] = []
+    keep_up(archive, INVENTORY, 0, T0 + DAY, beat=lambda: beats.append(1))
+    assert len(beats) == 3

@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
+from faultline.archive import needed
 from faultline.archive.upkeep import keep_up
 from faultline.replay.archived import open_archive
 from faultline.replay.replay import facts_of
@@ -12,6 +15,7 @@ from faultline.replay.sources import opened
 from faultline.runtime.settings import Settings
 from streams.kafka.topics import INVENTORY
 from streams.model.codec import encode
+from streams.model.errors import ConfigError
 from streams.model.facts import FactRecord
 from streams.model.record import RawRecord
 from tests.faultline.archive.writing import archive_at, write
@@ -61,3 +65,14 @@ def test_a_folder_that_is_no_capture_is_opened_as_an_archive(tmp_path: Path) -> 
     archived(tmp_path, inventory())
     with opened(str(tmp_path), Settings(cluster="east"), NOON - DAY, END) as one:
         assert decided_of(one).decision_hash == decided_once().decision_hash
+
+
+def test_without_pyarrow_an_archive_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(needed, "find_spec", lambda name: None)
+    with (
+        pytest.raises(ConfigError, match=r"pyarrow.*faultline\[archive\]"),
+        opened(str(tmp_path), Settings(cluster="east"), NOON - DAY, END),
+    ):
+        pass
