@@ -74,9 +74,12 @@ class Pipeline:
         self._happened = Happened(self._now)
         self._entries_seen = 0
 
-    def begin_with(self, state: Iterable[FactNews | ControlNews]) -> None:
+    def begin_with(self, state: Iterable[FactNews | ControlNews | Incident]) -> None:
         """What was known when the capture begins. No time passes, and a change by others is none."""
         for one in state:
+            if isinstance(one, Incident):
+                self._engine(one.cluster).remember(one)
+                continue
             if isinstance(one, ControlNews):
                 self._responder.take_control(one.control)
                 continue

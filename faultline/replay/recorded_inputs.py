@@ -23,12 +23,13 @@ from typing import NamedTuple, TypeVar
 
 from faultline.replay.capture import Capture
 from faultline.replay.topic_records import StoredTopic, in_time_order
-from streams.kafka.topics import COMMANDS, CONTROLS, INVENTORY, RUNS
+from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RUNS
 from streams.model.codec import decode
 from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord
+from streams.model.incident import Incident, IncidentState
 from streams.model.kinds import SignalKind
 from streams.model.record import RawRecord
 from streams.model.run import Mode, Run
@@ -61,6 +62,7 @@ class ControlNews:
 
 News = FactNews | CommandNews | ControlNews
 T = TypeVar("T")
+_COUNTED = (IncidentState.RESOLVED, IncidentState.MERGED)
 _ORDER: Mapping[type[News], int] = {FactNews: 0, ControlNews: 1, CommandNews: 2}
 
 
@@ -153,8 +155,14 @@ def news_of(capture: Capture, facts: Iterable[FactNews]) -> list[News]:
     return sorted(news, key=lambda one: (one.at, _ORDER[type(one)]))
 
 
-def state_of(capture: Capture) -> Iterator[FactNews | ControlNews]:
-    """What was known when the capture begins: inventory and controls, in the order in which they were written."""
+def state_of(capture: Capture) -> Iterator[FactNews | ControlNews | Incident]:
+    """What was known when the capture begins: incidents that were over, inventory and controls, as they were written.
+
+    Incidents that were open then begin anew, from the records of the warm-up.
+    """
+    for record in in_time_order(capture.state.get(INCIDENTS.name, ())):
+        if record.value is not None and (incident := _decoded(capture, Incident, record)).state in _COUNTED:
+            yield incident
     for record in in_time_order(capture.state.get(INVENTORY.name, ())):
         if record.value is not None:
             yield fact_news(capture, record)

@@ -33,6 +33,7 @@ from streams.correlate.state.store import Rows, State
 from streams.correlate.state.topology import Topology
 from streams.correlate.weighed import Weighing, weighing
 from streams.model.facts import Fact
+from streams.model.incident import Incident
 from streams.model.signal import Signal
 
 
@@ -102,6 +103,11 @@ class Engine:
         )
         causes.enter(sources)
         return jobs
+
+    def remember(self, incident: Incident) -> None:
+        """Count on from an incident that was over before this state begins: its number is taken, and so is its id."""
+        over_at = incident.closed_at or incident.updated_at
+        self._incarnations.forget(incident.root, incident.family, incident.incarnation, over_at)
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
         """Correlate signals of this cluster.

@@ -31,21 +31,23 @@ async def test_a_replay_decides_what_a_pipeline_decided_that_was_killed_again_an
         await pipeline.know([*map(node, NODES), JOB, *map(pod, range(4))], at=ago(600))
         pipeline.start("detector", "correlator", "responder")
         await _story(pipeline)
-        times = ("--from", rfc3339(pipeline.began_at), "--to", rfc3339(datetime.now(UTC)), "--lead", "30m")
+        times = ("--from", rfc3339(pipeline.began_at), "--to", rfc3339(datetime.now(UTC)))
         capture = str(tmp_path / "capture")
-        assert (await pipeline.faultline("capture", capture, *times))[0] == 0
-        for source in ("raw", "signals"):
-            await _decides_the_same(pipeline, capture, source)
+        assert (await pipeline.faultline("capture", capture, *times, "--lead", "30m"))[0] == 0
+        for source in (
+            (capture, "--decide-from", "raw"),
+            (capture, "--decide-from", "signals"),
+            ("kafka", *times),
+        ):
+            await _decides_the_same(pipeline, source)
 
 
-async def _decides_the_same(pipeline: ShadowPipeline, capture: str, source: str) -> None:
-    code, said = await pipeline.faultline(
-        "replay", capture, "--against", "--decide-from", source, "-o", "json"
-    )
+async def _decides_the_same(pipeline: ShadowPipeline, source: tuple[str, ...]) -> None:
+    code, said = await pipeline.faultline("replay", *source, "--against", "-o", "json")
     compared = [orjson.loads(line) for line in said.splitlines()]
     assert [one for one in compared if one["compared"] != "same"] == [], source
     assert (code, len(compared)) == (0, 5), source
-    _, decided = await pipeline.faultline("replay", capture, "--decide-from", source, "-o", "json")
+    _, decided = await pipeline.faultline("replay", *source, "-o", "json")
     lines = [orjson.loads(line) for line in decided.splitlines()]
     states = {one["root"]["node"]: one["state"] for one in lines if one["record"] == "incident"}
     assert states[RESOLVED] == "resolved"

@@ -10,7 +10,7 @@ from faultline.replay.replay import From, Replayed, facts_of, replay_capture
 from faultline.replay.topic_records import HeldRecords
 from runbooks.language.loader import load
 from streams.config.settings import ResponderSettings
-from streams.kafka.topics import COMMANDS, CONTROLS, INVENTORY, RAW, RUNS, SIGNALS
+from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RAW, RUNS, SIGNALS
 from streams.model.codec import encode
 from streams.model.control import Control, Switch
 from streams.model.conversation import Command, Verb
@@ -151,6 +151,17 @@ def test_an_inventory_that_was_there_before_the_capture_begins_is_known() -> Non
     assert [(a.action, a.target, a.verdict) for a in decided.actions] == [
         (a.action, a.target, a.verdict) for a in decided_once().actions
     ]
+
+
+def test_an_incident_that_was_over_before_is_not_the_one_that_comes_now() -> None:
+    found = the_incident(decided_once())
+    over_at = NOON - timedelta(hours=5)
+    earlier = replace(found, state=IncidentState.RESOLVED, closed_at=over_at, updated_at=over_at)
+    state = {INCIDENTS.name: (record(INCIDENTS.name, 0, over_at, earlier, key=earlier.id),)}
+    again = the_incident(decided_of(replace(capture(), state=state)))
+    assert (found.incarnation, again.incarnation) == (1, 2)
+    assert again.id != found.id
+    assert (again.family, again.root, again.jobs) == (found.family, found.root, found.jobs)
 
 
 def test_an_incident_that_a_person_resolved_is_resolved_in_the_replay() -> None:
