@@ -42,6 +42,12 @@ def overlay_of(table: Path) -> Path | None:
     return None
 
 
+def overlay_files() -> list[Path]:
+    """The files of this site's overlay, sorted; none without one."""
+    folder = os.environ.get(VARIABLE)
+    return sorted(Path(folder).rglob("*.yaml")) if folder else []
+
+
 def unknown_files(folder: Path) -> list[str]:
     """A line for each file of an overlay that lies over no table; one for a folder without any file.
 

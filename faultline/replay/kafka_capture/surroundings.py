@@ -15,6 +15,7 @@ from faultline.replay.manifest import Versions
 from faultline.runtime.settings import Settings
 from runbooks.language.loader import files, library_of
 from streams.config.settings import ResponderSettings
+from streams.config.table_overlay import overlay_files
 from streams.model.digest import digest
 from streams.model.errors import ConfigError
 
@@ -53,7 +54,7 @@ def topology_of(settings: Settings) -> str:
 def versions(policy: ResponderSettings) -> Versions:
     """Those of this program, its catalog, and the runbooks that it would work with."""
     catalog = resources.files("streams.detect") / "catalog"
-    rows = sorted(path for path in Path(str(catalog)).rglob("*.yaml"))
+    rows = [*sorted(Path(str(catalog)).rglob("*.yaml")), *overlay_files()]
     return Versions(
         metadata.version("faultline"),
         digest(*(part for path in rows for part in (path.name, path.read_text()))),

@@ -3,6 +3,8 @@ from typing import Any
 
 import pytest
 
+from faultline.replay.kafka_capture.surroundings import versions
+from streams.config.settings import ResponderSettings
 from streams.config.table_overlay import VARIABLE, laid_over, unknown_files, value_changes
 from streams.config.yaml_tables import load_table
 from streams.detect.catalog import FOLDER
@@ -91,3 +93,12 @@ def test_a_folder_without_tables_is_a_mistake(tmp_path: Path) -> None:
     assert unknown_files(tmp_path) == [f"{tmp_path}: no *.yaml in it"]
     with pytest.raises(ConfigError, match="is not a directory"):
         unknown_files(tmp_path / "missing")
+
+
+def test_an_overlay_changes_the_digest_of_the_catalog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    before = versions(ResponderSettings()).catalog
+    overlay(tmp_path, monkeypatch, xid="codes: [{codes: [79], severity: warning}]")
+    assert versions(ResponderSettings()).catalog != before
