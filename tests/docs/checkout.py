@@ -14,6 +14,7 @@ from tests.docs.pages import ROOT, Block
 LINKED = (
     "bench",
     "docs",
+    "tests",
     "k8s",
     "runbooks",
     "sandbox",
@@ -24,7 +25,9 @@ LINKED = (
     "requirements.lock",
 )
 EXAMPLE = ROOT / "docs/examples/gpu-off-bus"
-SAYS_NO = re.compile(r"faultline (runbook diff|topics diff|whatif|capture \S+ --incident)")
+SAYS_NO = re.compile(
+    r"faultline (runbook diff|topics diff|whatif|capture \S+ --incident|dead-letters retry|guard reset)"
+)
 """Commands whose exit code 1 is an answer."""
 
 _RUN = """
@@ -37,7 +40,7 @@ def checkout(folder: Path) -> Path:
     """The checkout, with what pages say the reader has: own runbooks, captures, logs of a node, a settings file."""
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
-    for name in ("monday", "month"):
+    for name in ("monday", "month", "friday"):
         shutil.copytree(EXAMPLE, folder / "captures" / name)
     runbook, cases, *_ = re.findall(
         r"^```yaml\n(.*?)^```$", (ROOT / "docs/runbooks.md").read_text(), re.MULTILINE | re.DOTALL
@@ -68,7 +71,7 @@ def run(block: Block, folder: Path, **environment: str) -> str:
     failed.write_text("")
     ended = subprocess.run(
         ["bash", "--norc", "-c", _RUN + block.text.replace("/var/log/", "./")],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False, input="y\n" * 20,
         env=own | environment | {"PATH": programs(folder), "PYTHONPATH": str(ROOT), "FAILED": str(failed)},
     )  # fmt: skip
     for line in failed.read_text().splitlines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,25 @@ KAFKA = {
 """Commands that read or write Kafka, unless they are given a capture."""
 
 
+HELD_BACK = {
+    "docker compose up": "tests/containers/test_compose_runs.py starts what it starts",
+    ".venv/bin/python docs/pictures.py": "needs a browser, and changes pictures",
+    "faultline demo": "tests/sandbox/demo plays it, and takes a minute",
+    "faultline demo --stay": "runs until it is stopped",
+    "faultline preflight gpu-07 gpu-08": "needs containers that test GPUs: tests/faultline/cli/test_preflight.py",
+    "faultline preflight --waiting --at-once 4": "the same",
+    "faultline --config faultline.yaml run responder": "runs until it is stopped; installations are started with it",
+    "FAULTLINE_HTTP_PORT=8080 faultline run detector": "the same",
+    "faultline mcp --config /etc/faultline/settings.yaml": "speaks a protocol: tests/faultline/mcp starts it",
+    "source <(faultline completion zsh)": "for zsh: tests/faultline/cli/test_completion.py completes in bash",
+    "faultline completion fish > ~/.config/fish/completions/faultline.fish": "for fish: the same",
+    "faultline replay kafka --from 2h --speed 60": "takes two minutes, as it says",
+    "kafka-console-producer.sh --bootstrap-server BROKER --topic runs --property parse.key=true --property key.separator='|' "
+    "--property null.marker=NULL <<< 'run-0123456789abcdef|NULL'": "Kafka's own tool, and a record that nobody wants",
+}
+"""Commands that pages and helps show and that no test of this folder executes, and why."""
+
+
 class Needs(StrEnum):
     """What a block needs to run."""
 
@@ -41,11 +60,6 @@ class Block:
     place: str
     language: str
     text: str
-
-    @property
-    def first(self) -> str:
-        """Its first line, by which it is named."""
-        return self.text.strip().split("\n", 1)[0].split("   ")[0].strip()
 
     @property
     def needs(self) -> Needs:
@@ -104,9 +118,23 @@ def fences() -> tuple[Block, ...]:
 
 @cache
 def command_blocks() -> tuple[Block, ...]:
-    """All that people paste into a shell: blocks of `sh`, and the examples of every command."""
+    """All that people paste into a shell, without what is held back: blocks of `sh`, and the examples of every command."""
     helps = (
         Block(f"{name} --help", "sh", "\n".join(examples_of(command)) + "\n")
         for name, command in every_command()
     )
-    return (*(block for block in fences() if block.language == "sh"), *helps)
+    shown = (*(block for block in fences() if block.language == "sh"), *helps)
+    left = (replace(block, text="".join(f"{line}\n" for line in executed(block.text))) for block in shown)
+    return tuple(block for block in left if block.text.strip())
+
+
+def executed(text: str) -> Iterator[str]:
+    """The lines of a block, but for the commands that are held back; a command that goes on on the next line is one."""
+    for line in re.sub(r" *\\\n *", " ", text).splitlines():
+        if without_comment(line) not in HELD_BACK:
+            yield line
+
+
+def without_comment(line: str) -> str:
+    """A line up to its comment."""
+    return _COMMENT.sub("", line).strip()

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from faultline.cli.incident_documents import cluster_of_capture
-from faultline.cli.read_topics import read_incident, read_runs
+from faultline.cli.read_topics import read_runs
 from faultline.cli.send_command import command_of, decide
 from faultline.cli.send_options import SendOptions
 from faultline.runtime.settings import Settings, load
@@ -32,13 +32,15 @@ from tests.docs.checkout import EXAMPLE, checkout, run
 from tests.docs.pages import Block
 from tests.testbed.waiting import eventually
 
-NODE = "gpu-07"
+_NODE = re.compile(r"\bgpu-0?07\b|\bgpu-017\b")
 """The node that pages speak of."""
+_RUN = re.compile(r"\brun-[0-9a-f]+\b")
 _INCIDENT = re.compile(r"\binc-[0-9a-f]+\b")
 _OF_CAPTURE = re.compile(r"inc-[0-9a-f]+(?=[^\n]*--capture)")
 _LETTERS = ("0:1289", "0:1290")
 _GROUP = "5c1f09ab"
-_DAY = "2026-03-01T06:00:00Z"
+_HOURS = {"2026-03-01T06:00:00Z": 24, "2026-03-02T03:00:00Z": -1, "2026-03-02T05:00:00Z": 0}
+"""Times that pages name, and how many hours from now they stand for."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Prepared:
         """Everything as processes of their own, on servers of our own, in mode `approve`."""
         (like,) = cluster_of_capture(Settings(cluster="west"), EXAMPLE).incidents.values()
         (folder / "servers").mkdir()
-        (folder / "checkout").mkdir()
+        (folder / "checkouts").mkdir()
         changes = {"mode": "approve", "approvers": [getpass.getuser()]}
         async with stack.running(folder / "servers", **changes) as running:
             pods = await running.api.list_all("/api/v1/pods")
@@ -67,39 +69,35 @@ class Prepared:
             }
             nodes = [node["metadata"]["name"] for node in await running.api.list_all("/api/v1/nodes")]
             free = sorted(set(nodes) - busy)
-            yield cls(running, checkout(folder / "checkout"), load(running.settings_file), like, free)
+            yield cls(running, folder / "checkouts", load(running.settings_file), like, free)
 
     async def run(self, block: Block) -> None:
-        """Prepare what the block speaks of, and run it in a shell."""
+        """Prepare what the block speaks of, and run it in a shell, in a checkout of its own."""
+        folder = self.folder / _digest(block.place)
+        folder.mkdir()
         text = await self._named(block)
         config = str(self.running.settings_file)
-        await asyncio.to_thread(run, replace(block, text=text), self.folder, FAULTLINE_CONFIG=config)
+        await asyncio.to_thread(run, replace(block, text=text), checkout(folder), FAULTLINE_CONFIG=config)
 
     async def _named(self, block: Block) -> str:
-        """The block with the names of what was prepared for it."""
+        """The block with the names of what was prepared for it. Each has incidents of its own: what is decided is decided."""
         text = _OF_CAPTURE.sub("inc-", block.text)
-        text = text.replace(_DAY, rfc3339(utc_now() + timedelta(days=1))).replace(
-            "BROKER", self.settings.kafka.bootstrap
-        )
-        is_release = "nodes release" in text
-        node = self.free.pop(0) if is_release else self.free[-1]
-        text = text.replace(NODE, node)
-        for name in sorted(set(_INCIDENT.findall(text))):
-            # Each block has an incident of its own: what another one has decided is decided.
-            own = f"{name}{hashlib.sha256(block.place.encode()).hexdigest()}"[:20]
-            await self._opened(own, node)
-            text = re.sub(rf"\b{name}\b", own[:-2], text)
-            if is_release:
-                await self._closed(own, node)
-        if is_release and not _INCIDENT.search(block.text):
-            own = f"inc-{hashlib.sha256(block.place.encode()).hexdigest()}"[:20]
-            await self._opened(own, node)
-            await self._closed(own, node)
-        if "dead-letters" in text:
-            text = await self._with_letters(text)
-        return text
+        for told, hours in _HOURS.items():
+            text = text.replace(told, rfc3339(utc_now() + timedelta(hours=hours)))
+        closes = "nodes release" in text
+        node = self.free.pop(0) if closes else self.free[-1]
+        text = _NODE.sub(node, text)
+        for name in sorted({*_INCIDENT.findall(text), *(["inc-"] if closes or _RUN.search(text) else [])}):
+            own = f"{name}{_digest(block.place)}"[:20]
+            opened = await self._opened(own, node)
+            if name != "inc-":
+                text = re.sub(rf"\b{name}\b", own[:-2], text)
+            if closes or _RUN.search(text):
+                run_id = await self._over(opened)
+                text = _RUN.sub(run_id[:-2], text)
+        return await self._with_letters(text) if "dead-letters" in text else text
 
-    async def _opened(self, name: str, node: str) -> None:
+    async def _opened(self, name: str, node: str) -> Incident:
         """An incident of a GPU, and a run for it that waits for an approval."""
         now, cluster = utc_now(), self.settings.cluster
         incident = replace(
@@ -114,28 +112,27 @@ class Prepared:
             return any(step.state is StepState.AWAITING_APPROVAL for one in runs for step in one.steps)
 
         await eventually(asked, f"{name} waits for an approval")
+        return incident
 
-    async def _closed(self, name: str, node: str) -> None:
-        """Approve what is planned for it, until its run has ended and the node is closed for it."""
-        incident = await read_incident(self.settings.kafka, name)
+    async def _over(self, incident: Incident) -> str:
+        """Approve what is planned for it, until its run has ended and the node is closed for it; the run's id."""
         (waiting,) = await read_runs(self.settings.kafka, incident)
         options = SendOptions("", None, 30.0, "json")
         approval = command_of(
-            Verb.APPROVE, incident.cluster, options, incident=name, digest=waiting.plan.digest
+            Verb.APPROVE, incident.cluster, options, incident=incident.id, digest=waiting.plan.digest
         )
         assert await decide(self.settings.kafka, approval, options.wait_s)
 
         async def over() -> bool:
-            runs = await read_runs(self.settings.kafka, incident)
-            return all(one.state.is_over for one in runs)
+            return all(one.state.is_over for one in await read_runs(self.settings.kafka, incident))
 
-        await eventually(over, f"the run of {name} has ended")
-        assert (await self.running.api.get(f"/api/v1/nodes/{node}"))["spec"].get("unschedulable")
+        await eventually(over, f"the run of {incident.id} has ended")
+        return waiting.id
 
     async def _with_letters(self, text: str) -> str:
         """Two records that nothing reads, of one reason; the block names them and their group."""
         for number in (1, 2):
-            await self._write(RAW_METRICS, None, b"\xff\xfe no metrics %d" % number)
+            await self._write(RAW_METRICS, None, b"\x1f\x8b\x08broken %d" % number)
         letters: list[dict[str, str]] = []
 
         async def dead() -> bool:
@@ -160,3 +157,7 @@ class Prepared:
             )
         finally:
             await producer.stop()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -1,5 +1,5 @@
-"""Every block of commands that README, docs and helps show is executed here, or by the tests beside this one, or stands below
-with a reason.
+"""Every block of commands that README, docs and helps show is executed here, or by the tests beside this one, or is held
+back with a reason (`pages.HELD_BACK`).
 
 Blocks that need an installation run in `test_installation_embedded`, those of `kubectl` in `test_kubectl`.
 """
@@ -15,22 +15,12 @@ import pytest
 
 from faultline.runtime.settings import Settings
 from tests.docs.checkout import checkout, run
-from tests.docs.pages import ROOT, Block, Needs, calls_of, command_blocks, fences
+from tests.docs.pages import HELD_BACK, ROOT, Block, Needs, calls_of, command_blocks, fences, without_comment
+from tests.faultline.cli.every_command import every_command, examples_of
 
 LANGUAGES = {"sh", "text", "yaml", "json", "ini", "js", "python", "mermaid", "sql"}
 
-NOT_EXECUTED = {
-    "docker compose up": "tests/containers/test_compose_runs.py starts what it starts",
-    "faultline demo": "tests/sandbox/demo plays it, and takes a minute",
-    "faultline preflight gpu-07 gpu-08": "needs a container that tests GPUs: tests/faultline/cli/test_preflight.py",
-    "faultline --config faultline.yaml run responder": "runs until it is stopped; the installation's processes are started so",
-    "faultline mcp --config /etc/faultline/settings.yaml": "speaks a protocol: tests/faultline/mcp starts it",
-    "faultline completion bash": "for three shells: tests/faultline/cli/test_completion.py completes in one",
-    "kafka-console-producer.sh --bootstrap-server BROKER --topic runs \\": "Kafka's own tool, and a record that nobody wants",
-}
-"""Blocks by their first line that no test executes, and why."""
-
-OFFLINE = [b for b in command_blocks() if b.needs is Needs.NOTHING and b.first not in NOT_EXECUTED]
+OFFLINE = [b for b in command_blocks() if b.needs is Needs.NOTHING]
 SLOW = re.compile(r"docs/examples/threads/(?!gpu-off-bus)|docs/simulation|simulate --help")
 """Simulations; the pages of threads are compared with what is posted in `tests/sandbox` as well."""
 
@@ -47,8 +37,11 @@ def test_no_block_of_commands_hides_as_text() -> None:
     assert hidden == []
 
 
-def test_what_is_not_executed_stands_in_a_page_or_a_help() -> None:
-    assert set(NOT_EXECUTED) <= {block.first for block in command_blocks()}
+def test_what_is_held_back_is_shown_somewhere() -> None:
+    texts = [block.text for block in fences()]
+    texts += ["\n".join(examples_of(command)) for _, command in every_command()]
+    shown = {without_comment(line) for text in texts for line in re.sub(r" *\\\n *", " ", text).splitlines()}
+    assert set(HELD_BACK) <= shown
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest_asyncio
 
 from tests.docs.pages import Block, Needs, command_blocks
 from tests.docs.prepared import Prepared
-from tests.docs.test_blocks import NOT_EXECUTED
 
 pytestmark = [pytest.mark.embedded, pytest.mark.asyncio(loop_scope="module")]
 
@@ -21,9 +20,7 @@ def when(block: Block) -> int:
     return max((n + 1 for n, word in enumerate(LAST) if f"faultline {word}" in block.text), default=0)
 
 
-BLOCKS = sorted(
-    (b for b in command_blocks() if b.needs is Needs.INSTALLATION and b.first not in NOT_EXECUTED), key=when
-)
+BLOCKS = sorted((b for b in command_blocks() if b.needs is Needs.INSTALLATION), key=when)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,6 +29,12 @@ async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
         yield installation
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BLOCKS])
+def of_tier(block: Block) -> object:
+    """Pages at every commit; the examples of helps, which are many more, at night."""
+    marks = [pytest.mark.nightly] if block.place.endswith("--help") else []
+    return pytest.param(block, id=block.place, marks=marks)
+
+
+@pytest.mark.parametrize("block", [of_tier(block) for block in BLOCKS])
 async def test_a_block_that_needs_an_installation_does_what_it_says(block: Block, prepared: Prepared) -> None:
     await prepared.run(block)
