@@ -35,7 +35,6 @@ HELD_BACK = {
     "faultline mcp ": "speaks a protocol: tests/faultline/mcp starts it",
     "source <(faultline completion zsh)": "for zsh: tests/faultline/cli/test_completion.py completes in bash",
     "faultline completion fish": "for fish: the same",
-    "faultline replay kafka --from 2h --speed 60": "takes two minutes, as it says",
     "faultline config check --connect": "asks an API server for rights, which the emulated one does not know",
     "faultline runbook run ": "needs nodes that can be reset: tests/faultline/cli/test_by_hand_embedded.py",
     "faultline runbook continue ": "needs a run that has failed: the same",

@@ -29,7 +29,7 @@ def test_a_shown_command_still_prints_what_is_shown(
 ) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "200")
-    result = CliRunner().invoke(cli, command.split())
+    result = CliRunner().invoke(cli, command.split(), input="u\n")
     assert result.exit_code == 0, result.output
     printed = iter(result.stdout.splitlines())
     for line in lines:
