@@ -84,7 +84,10 @@ class ReplayOrder:
         without = TICKETS if production.had_no_tickets else frozenset[str]()
         decided = self.replayed(capture, watcher=revisions, until=capture.meta.end, without=without)
         explanations = Explanations(
-            production.runs, self._runbooks_of(capture), list(self._other_versions(capture))
+            production.runs,
+            self._runbooks_of(capture),
+            list(self._other_versions(capture)),
+            decided.runs,
         )
         return compared(capture, production, decided, revisions, self._modes(capture), explanations)
 

@@ -179,6 +179,8 @@ def _judged(
 
 
 def _edge(pair: Pair, end: datetime) -> str:
+    if pair.before is not None and pair.after is not None and pair.before.runbooks:
+        return ""  # production was done with it
     opened = max(one.opened_at for one in (pair.before, pair.after) if one is not None)
     return (
         ""

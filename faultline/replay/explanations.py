@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from faultline.replay.difference import Aspect, Difference, Pair
 from runbooks.language.schema import Runbook
 from streams.model.clock import to_the_second
-from streams.model.run import Approval, EffectState, Mode, Run, RunOutcome
+from streams.model.run import Approval, EffectState, Mode, Run, RunOutcome, StepState
 
 _OF_PLANS = frozenset(
     {Aspect.RUNBOOK, Aspect.MODE, Aspect.VERDICT, Aspect.ACTION, Aspect.STEP, Aspect.TICKET, Aspect.PAGE}
@@ -22,19 +22,33 @@ class Explanations:
         runs: Production's, as they stand at the end.
         runbooks: Those of the replay.
         others: What else was not the same when production decided, for people: versions and settings.
+        here: The replay's runs, as they stand at the end.
     """
 
-    def __init__(self, runs: Iterable[Run], runbooks: Iterable[Runbook], others: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        runbooks: Iterable[Runbook],
+        others: Sequence[str] = (),
+        here: Iterable[Run] = (),
+    ) -> None:
         self._runs: defaultdict[str, list[Run]] = defaultdict(list)
         for run in sorted(runs, key=lambda run: (run.created_at, run.id)):
             self._runs[run.incident].append(run)
         self._revisions: Mapping[str, int] = {book.id: book.revision for book in runbooks}
         self._others = others
+        self._skipped = {
+            (run.incident, f"{planned.action} {planned.target}"): run.step(planned.id).reason
+            for run in here
+            for planned in run.plan.steps
+            if run.step(planned.id).state is StepState.SKIPPED
+        }
+        """Why the replay goes without a step that it planned, by incident and step."""
 
     def of(self, pair: Pair, difference: Difference) -> str:
         """The explanation of one difference of a pair; empty when there is none."""
         runs = self._runs.get(pair.before.incident, []) if pair.before is not None else []
-        found = [*self._of_runs(runs, difference), *self._others]
+        found = [*self._of_runs(runs, difference), *self._done_before(pair, runs, difference), *self._others]
         return found[0] if found else ""
 
     def _of_runs(self, runs: Sequence[Run], difference: Difference) -> Iterator[str]:
@@ -46,6 +60,18 @@ class Explanations:
         if difference.aspect is Aspect.GPU_HOURS or difference.what == "state":
             for run in _carried_out(runs):
                 yield f"run {run.id} was carried out: {run.outcome or run.state.value}{_because(run.reason)}"
+
+    def _done_before(self, pair: Pair, runs: Sequence[Run], difference: Difference) -> Iterator[str]:
+        """A replay judges every step again when its incident is revised, and then finds done what production did meanwhile."""
+        if pair.after is None or not (skipped := self._skipped.get((pair.after.incident, difference.what))):
+            return
+        for run in _carried_out(runs):
+            for planned in run.plan.steps:
+                effect = run.step(planned.id).effect
+                if effect is None or difference.what != f"{planned.action} {planned.target}":
+                    continue
+                if effect.state in (EffectState.CONFIRMED, EffectState.UNDONE):
+                    yield f"production did it, and the replay saw that it was done: {skipped}"
 
     def _revised(self, runs: Sequence[Run]) -> Iterator[str]:
         for run in runs:
