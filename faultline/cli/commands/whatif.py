@@ -93,9 +93,8 @@ def command(
     SOURCE is a capture's directory, an archive's directory or address, or `kafka`. The settings and runbooks that a capture
     holds count, unless `faultline --config` names others. Nothing is called, and nothing is changed anywhere.
     """
-    from faultline.cli.replay_runs import times_of
+    from faultline.cli.replay_runs import ReplayOrder, times_of
     from faultline.cli.what_if_text import show_what_if
-    from faultline.replay.sources import opened
     from faultline.replay.what_if.budget import exceeded, read_budget
     from faultline.replay.what_if.result import what_if
     from faultline.replay.what_if.sides import Given, names_without_effect, sides
@@ -105,7 +104,7 @@ def command(
     budget, kinds = read_budget(budgets), _formats(chosen, files)
     given = Given(pairs, other, folders, catalog, topology)
     settings, asked = load(ctx.obj), Structure(spares, checkpoint_every, drain_grace)
-    with opened(source, settings, *times_of(begin, end)) as capture:
+    with ReplayOrder(settings, None, None).opened(source, *times_of(begin, end)) as capture:
         both = sides(capture, settings, given, are_chosen=ctx.obj is not None)
         for name in names_without_effect(both.edits):
             click.echo(f"{name}: no replay decides by it", err=True)
