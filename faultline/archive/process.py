@@ -26,7 +26,7 @@ from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.model.clock import Clock, utc_now
 from streams.model.crash_points import ARCHIVE_COMMITTED, CrashHook, ignore
-from streams.model.errors import BadInput, Unreachable
+from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
@@ -155,7 +155,13 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         try:
             await client.commit({place: pending.start})
             end = max(pending.next, client.highwater(place) or 0)
-            files = await asyncio.to_thread(pending.write, self._archive, written, end, self._at)
+            try:
+                files = await asyncio.to_thread(pending.write, self._archive, written, end, self._at)
+            except ConfigError:
+                # There are records behind the end as it was known: those of the next owner, where this process was frozen.
+                await client.commit({place: pending.start})
+                end = (await client.end_offsets([place]))[place]
+                files = await asyncio.to_thread(pending.write, self._archive, written, end, self._at)
             await client.commit({place: pending.next})
         except _LOST as error:
             log.warning("partition lost", topic=place.topic, partition=place.partition, reason=str(error))
