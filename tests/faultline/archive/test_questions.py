@@ -125,6 +125,19 @@ def test_files_of_an_older_version_are_asked_together_with_todays(archive: Archi
     ]
 
 
+def test_rows_that_a_late_writer_left_twice_are_counted_once_on_wish(
+    archive: Archive, tmp_path: Path
+) -> None:
+    (part,) = write(archive, [batch(n, xid(2 * n), xid(2 * n + 1)) for n in range(3)])
+    late = tmp_path / "archive" / part._replace(last=1).path
+    rows = pq.read_table(tmp_path / "archive" / part.path, partitioning=None).slice(0, 4)
+    pq.write_table(rows, late)
+    files = "read_parquet('archive/signals/**/*.parquet')"
+    (once,) = re.findall(r"`(DISTINCT ON .*?)`", PAGE.read_text())
+    assert ask(f"SELECT count(*) FROM {files}") == [(10,)]
+    assert ask(f"SELECT count(*) FROM (SELECT {once} * FROM {files})") == [(6,)]
+
+
 def test_a_field_without_a_column_is_in_the_document(archive: Archive) -> None:
     write(archive, [batch(0, xid(41), at=NOW)])
     (text,) = re.findall(r"`(decode\(document\).*?)`", PAGE.read_text())
