@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -119,7 +119,11 @@ def story(versions: Sequence[Run], entries: Iterable[TimelineEntry]) -> RunStory
         RunEvent(entry.at, "said", str(entry.attributes.get("step", "")), f"{entry.actor}: {entry.text}")
         for entry in known.values()
     ]
-    ordered = sorted(events, key=lambda event: event.at)
+    # What the run found done by an earlier one, and the command that started it, are older than the run.
+    since = run.created_at
+    ordered = sorted(
+        (replace(event, at=max(event.at, since)) for event in events), key=lambda event: event.at
+    )
     waits = [0.0, *((b.at - a.at).total_seconds() for a, b in pairwise(ordered))]
     timed = tuple(
         RunEvent(e.at, e.kind, e.step, e.text, e.attempt, e.key, wait)
