@@ -124,7 +124,8 @@ def _order(
     end = since_of(asked["to"], now, "--to") if asked["to"] != "now" else now
     lead = span_of(asked["lead"] or ("15m" if incident_id else "2h"), "--lead")
     if incident_id is not None:
-        return asyncio.run(_order_of_incident(settings, incident_id, begin, end, lead, asked))
+        order = asyncio.run(_order_of_incident(settings, incident_id, begin, end, lead, asked))
+        return replace(order, topics=topics or CAPTURED)
     if begin is None:
         raise BadInput("--from has to say where to begin, or --incident what for")
     if begin >= end:

@@ -141,7 +141,7 @@ class NameBook:
         self._seen_hosts.add(name)
         host, _, port = name.rpartition(":")
         name = host if host and port.isdecimal() else name
-        if is_address(name) or name.endswith(TABLE.public_domains):
+        if is_address(name) or _is_public(name):
             return
         short, _, domain = name.partition(".")
         self._add(short)
@@ -185,7 +185,7 @@ class NameBook:
 
     def _add_domain(self, domain: str) -> None:
         labels = domain.lower().split(".")
-        if not domain.lower().endswith(TABLE.public_domains):
+        if not _is_public(domain.lower()):
             for begin in range(len(labels) - 1):
                 self._add(".".join(labels[begin:]))
 
@@ -203,6 +203,10 @@ class NameBook:
         digits = guid.lower().removeprefix("0x").replace(":", "")
         if len(digits) == 16:
             self.guids.add(digits)
+
+
+def _is_public(domain: str) -> bool:
+    return f".{domain}".endswith(tuple(f".{one}" for one in TABLE.public_domains))
 
 
 def _hosts_of(found: object) -> Iterator[str]:

@@ -73,7 +73,7 @@ class TextRedaction:
             name[: digits.start()] for name in names for digits in _DIGITS.finditer(name) if digits.start()
         }
         self._fields = _fields(self.words)
-        self._token = lru_cache(maxsize=500_000)(self._of_token)
+        self._token = lru_cache(maxsize=200_000)(self._of_token)
 
     def replace_ids(self, ids: Mapping[str, str]) -> None:
         """From now on replace ids of incidents and runs, which are made from names, by these."""
