@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from faultline.why.counted import RUNS
 from faultline.why.observed import Observed
 from faultline.why.subject import Subject
 from runbooks.engine.guardrails.cordoned_nodes import is_held
@@ -53,6 +54,8 @@ def answer_of(
         return f"no incident: {nearest.hypothesis.family} was weighed, but {nearest.reason}{soon}"
     if isinstance(subject.fact, JobFact) and subject.fact.finished and not subject.fact.failed:
         return "no incident: the job ended normally"
+    if signals and all(signal.kind in RUNS for signal in signals):
+        return f"no incident: only signs that its jobs run were read of it{soon}"
     if signals:
         return f"no incident: what was read of it makes none by itself{soon}"
     if not seen.signals and not seen.replayed.records:
@@ -92,6 +95,10 @@ def _of_step(run: Run, step: PlannedStep, record: StepRecord, settings: Responde
         return f"not {done} by {where}: {record.reason}"
     if record.state is StepState.DONE:
         return f"it was {done} by {where}"
+    if record.state is StepState.AWAITING_APPROVAL:
+        return f"not {done} by {where}: it waits for approval" + (
+            f", {record.reason}" if record.reason else ""
+        )
     return f"not {done} by {where}: the step is {record.state.value}" + (
         f", {record.reason}" if record.reason else ""
     )

@@ -95,7 +95,7 @@ def _counted_as(signal: Signal, uses: Mapping[str, list[_Use]]) -> Iterable[str]
         yield f"counted as {use.role} for {one.hypothesis.family} at {one.hypothesis.root}{incident}"
 
 
-_RUNS = frozenset(
+RUNS = frozenset(
     {
         SignalKind.JOB_RANK,
         SignalKind.JOB_PROGRESS,
@@ -104,10 +104,11 @@ _RUNS = frozenset(
         SignalKind.JOB_ALLOCATION,
     }
 )
+"""Kinds that tell how a job runs, and of no fault."""
 
 
 def _why_nothing(signal: Signal) -> str:
-    if signal.kind in _RUNS:
+    if signal.kind in RUNS:
         return "tells how the job runs, and of no fault"
     kept = sighting(signal)
     if kept is None:

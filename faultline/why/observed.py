@@ -11,13 +11,18 @@ from faultline.replay.pipeline import Happened
 from faultline.replay.recorded_inputs import CommandNews, FactNews
 from faultline.replay.replay import replay_capture
 from faultline.replay.replayed import Replayed, Standing
+from faultline.replay.topic_records import in_time_order
 from runbooks.engine.guardrails.review import ReviewLog
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.correlate import Config
+from streams.kafka.topics import RUNS
+from streams.model.codec import decode
 from streams.model.conversation import Command, TimelineEntry
 from streams.model.facts import PodFact
 from streams.model.incident import Incident
+from streams.model.record import RawRecord
+from streams.model.run import Run
 from streams.model.signal import Signal
 
 AFTER = timedelta(minutes=15)
@@ -37,6 +42,13 @@ class Observed:
     commands: list[Command] = field(default_factory=list)
     entries: list[TimelineEntry] = field(default_factory=list)
     later: list[Incident] = field(default_factory=list)
+    recorded: list[Run] = field(default_factory=list)
+    """Runs as production had them by then, where the source holds any; oldest first."""
+
+    def runs_of(self, incident: str) -> list[Run]:
+        """What was done about an incident: by production where that is recorded, else what the replay would have done."""
+        mine = [run for run in self.recorded if run.incident == incident]
+        return mine or [run for run in self.replayed.runs if run.incident == incident]
 
 
 class _Watch:
@@ -95,6 +107,7 @@ def observed(
     found = Observed(
         at, decided, decided.standing, reviews, watch.signals, pods, watch.commands, watch.entries
     )
+    found.recorded = _recorded(capture, at)
     if at < capture.meta.end:
         further = replay_capture(
             capture, responder=responder, config=config, runbooks=runbooks, until=at + AFTER
@@ -102,3 +115,14 @@ def observed(
         known = decided.incidents.keys()
         found.later = [one for name, one in sorted(further.incidents.items()) if name not in known]
     return found
+
+
+def _recorded(capture: Capture, at: datetime) -> list[Run]:
+    """The last document of each run until a time."""
+    latest: dict[bytes, RawRecord] = {}
+    for records in (capture.state.get(RUNS.name, ()), capture.records.get(RUNS.name, ())):
+        for record in in_time_order(records):
+            if record.key is not None and record.timestamp <= at:
+                latest[record.key] = record
+    found = [decode(Run, record.value) for record in latest.values() if record.value is not None]
+    return sorted(found, key=lambda run: (run.created_at, run.id))

@@ -59,7 +59,7 @@ def why_not(
     silent = silent_sources(capture.records, nodes, beside or view.nodes, seen.at)
     later = [one for one in seen.later if _role(one, subject)]
     held = list(standing_branches(subject.fact, view, control, settings))
-    acting = [run for run in seen.replayed.runs if run.incident in roles]
+    acting = [run for one in incidents for run in seen.runs_of(one.id)]
     answer = answer_of(subject, seen, incidents, roles, acting, weighed, mine, later, settings)
     return branch(
         "answer",

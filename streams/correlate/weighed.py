@@ -121,6 +121,12 @@ def _unfelt(h: Hypothesis, config: Config) -> tuple[str, str]:
             f"a job of {own.gpus} GPUs (of {own.gpus_young} in its first {span(own.young_s)}), {own.gpu_hours:g} GPU-hours, "
             f"{own.times} failures alike, or other ranks that are left waiting",
         )
+    if h.family in (IncidentFamily.NIC_LINK, IncidentFamily.FABRIC_FAULT):
+        return (
+            "a link that is back at once, or errs a little, harms nobody by itself",
+            f"to stay down for {span(config.link_settle)}, {config.flaps} falls within {span(config.link_quiet)}, or a job whose "
+            "ranks wait or fail because of it",
+        )
     return (
         "by itself it harms nobody",
         "a job whose ranks wait or fail because of it",

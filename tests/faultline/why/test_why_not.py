@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -14,9 +15,11 @@ from faultline.why.why_not import document, why_not
 from runbooks.language.loader import load
 from streams.config.settings import ResponderSettings
 from streams.correlate import Config
+from streams.model.codec import encode
 from streams.model.errors import BadInput
 from streams.model.hostnames import short
-from streams.model.run import Mode
+from streams.model.record import RawRecord
+from streams.model.run import Mode, StepState
 from tests.faultline.replay.simulated import simulated
 
 SETTINGS = ResponderSettings(mode=Mode.AUTO)
@@ -139,3 +142,23 @@ def test_the_document_has_the_same_answer_and_a_schema() -> None:
     plain = document(tree)
     assert plain["schema"] == "faultline.why-not/1"
     assert plain["tree"]["answer"] in plain["tree"]["text"]
+
+
+def test_runs_that_production_recorded_are_told_of_instead_of_what_a_replay_would_have_done() -> None:
+    plain, seen = simulated("gpu_off_bus"), _seen("gpu_off_bus", SOON)
+    planned = next(run for run in seen.replayed.runs if "cordon_node" in {s.action for s in run.plan.steps})
+    asked = replace(
+        planned,
+        steps=tuple(
+            replace(record, state=StepState.AWAITING_APPROVAL, verdict="", reason="")
+            if planned.planned(record.id).action == "cordon_node"
+            else record
+            for record in planned.steps
+        ),
+    )
+    stored = RawRecord("runs", 0, 0, seen.at, asked.id.encode(), encode(asked))
+    capture = replace(plain, records={**plain.records, "runs": [stored]})
+    again = observed(capture, seen.at, responder=SETTINGS, config=Config(), runbooks=BOOKS)
+    assert again.runs_of(planned.incident) == [asked]
+    tree = why_not(_root("gpu_off_bus"), again, capture, SETTINGS, BOOKS)
+    assert tree.text.endswith("it waits for approval")
