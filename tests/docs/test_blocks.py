@@ -21,8 +21,10 @@ from tests.faultline.cli.every_command import every_command, examples_of
 LANGUAGES = {"sh", "text", "yaml", "json", "ini", "js", "python", "mermaid", "sql"}
 
 OFFLINE = [b for b in command_blocks() if b.needs is Needs.NOTHING]
-SLOW = re.compile(r"docs/examples/threads/(?!gpu-off-bus)|docs/simulation|simulate --help")
-"""Simulations; the pages of threads are compared with what is posted in `tests/sandbox` as well."""
+SLOW = re.compile(
+    r"docs/examples/threads/(?!gpu-off-bus)|docs/simulation|faultline (simulate|whatif|replay) --help|docs/replay"
+)
+"""Simulations and many replays; the pages of threads are compared with what is posted in `tests/sandbox` as well."""
 
 
 def test_every_fenced_block_says_what_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,6 +13,7 @@ from tests.docs.prepared import Prepared
 
 pytestmark = [pytest.mark.embedded, pytest.mark.asyncio(loop_scope="module")]
 
+FIRST = r"faultline (incidents approve|incidents show|nodes release)"
 LAST = ("guard", "rollout", "maintenance")
 """Commands after which no run would start or wait any more; in this order at the end."""
 
@@ -30,8 +32,9 @@ async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pr
 
 
 def of_tier(block: Block) -> object:
-    """Pages at every commit; the examples of helps, which are many more, at night."""
-    marks = [pytest.mark.nightly] if block.place.endswith("--help") else []
+    """What operators type first at every commit; all else, which takes many minutes, at night."""
+    is_first = not block.place.endswith("--help") and re.search(FIRST, block.text) is not None
+    marks = [] if is_first else [pytest.mark.nightly]
     return pytest.param(block, id=block.place, marks=marks)
 
 

@@ -13,7 +13,7 @@ from tests.docs.pages import Block, Needs, command_blocks
 from tests.testbed import parts
 from tests.testbed.control_plane import ControlPlane, unique
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 BLOCKS = [block for block in command_blocks() if block.needs is Needs.CLUSTER]
 NAMES = ("NODE", "gpu-07", "gpu-40")
