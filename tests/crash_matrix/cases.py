@@ -84,6 +84,9 @@ BESIDES = (
 )
 """The same steps by other means: a session of diagnostics, a job that is moved by eviction, nodes and jobs of Slurm, jobs that
 Volcano or Kueue moves; and in runs that people start, continue, or have a failed step of done again."""
+NOT_SENT = ("after_intent", "before_request")
+"""Where a call is certainly made anew once its lease is over: longer than the deadline that makes the reset of `redone` fail, so
+that `mend` and `stay` die there instead."""
 BY_HAND = ("hand", "again", "redone")
 """Books whose last run a person starts."""
 CLEARED = ("back", "other", "announce", "evict", "queue_back", "command_back", "admitted_back")
@@ -239,6 +242,8 @@ def _by_hand() -> Iterator[Case]:
             yield Case(f"{_lookup(step)}_{book}", book, "none", point, ((label,),))
             yield Case(f"{_lookup(step)}_{book}", book, "none", point, ((label,), (label,)))
     for point in CALL_POINTS:
+        if point in NOT_SENT:
+            continue
         # Once the command is committed the step is one of the run that does it again.
         deaths = (("command:after_commit",), (f"reset_gpu:{point}",))
         yield Case("reset_gpu_redone", "redone", "none", point, deaths)
