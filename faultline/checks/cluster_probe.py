@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from connectors.kubernetes.client import Cluster, path_of
-from connectors.kubernetes.errors import Forbidden, NotFound
+from connectors.kubernetes.errors import Forbidden, MaybeApplied, NotFound
 from faultline.checks.cluster_rights import Right, how_to_give, needed
 from faultline.checks.finding import CheckFinding
 from faultline.checks.http_probe import clock_finding
@@ -49,7 +49,10 @@ async def probe_cluster(settings: Settings, processes: tuple[str, ...]) -> list[
         except Forbidden as error:
             remedy = "give kubernetes.kubeconfig, or the pod's service account, valid credentials"
             return [CheckFinding("fault", "kubernetes", str(error), remedy)]
-        except Temporary as error:
+        except Permanent as error:
+            remedy = "ask the API server itself: it does not answer what every Kubernetes does"
+            return [CheckFinding("warning", "kubernetes", str(error), remedy)]
+        except (Temporary, MaybeApplied) as error:
             raise Unreachable(f"the API server at {cluster.url}: {error}") from error
     return found
 

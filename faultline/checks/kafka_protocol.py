@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiokafka.errors import for_code
+from aiokafka.errors import IncompatibleBrokerVersion, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Bytes, Int16, Int32, Schema, String
 
 TEXT = String("utf-8")
+
+_NOT_TOLD = -(2**31)
+
+EVERYTHING = frozenset(range(32))
+"""Where a broker does not tell, which none does that has an authorizer: it allows all."""
 
 
 class _MetadataResponse(Response):  # type: ignore[misc]
@@ -132,12 +137,15 @@ async def topic_rights(client: Any, topics: list[str]) -> dict[str, frozenset[in
 async def group_rights(client: Any, group: str) -> frozenset[int]:
     """The operations that are allowed on a consumer group, which need not exist yet."""
     coordinator = await client.find_coordinator(group)
-    answer = await client._send_request(_GroupRights([group]), coordinator)
+    try:
+        answer = await client._send_request(_GroupRights([group]), coordinator)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return EVERYTHING  # no broker of Kafka itself: it knows no such request
     (found,) = answer.groups
     return frozenset() if found[0] else _numbers(found[-1])
 
 
 def _numbers(bits: int) -> frozenset[int]:
     return (
-        frozenset(number for number in range(32) if bits >> number & 1) if bits != -(2**31) else frozenset()
+        EVERYTHING if bits == _NOT_TOLD else frozenset(number for number in range(32) if bits >> number & 1)
     )

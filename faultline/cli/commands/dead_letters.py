@@ -345,7 +345,7 @@ async def _retry(
     "purge",
     epilog=examples(
         ("faultline dead-letters purge --before 3d", "what would be lost"),
-        "faultline dead-letters purge --before-offset 0:120000 --yes",
+        ("faultline dead-letters purge --before-offset 0:1289", "what lies before a letter of one partition"),
     ),
 )
 @click.option("--before", help="Delete what was written before this time, or longer ago than 7d, 12h.")
