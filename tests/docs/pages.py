@@ -39,6 +39,8 @@ HELD_BACK = {
     "faultline runbook run ": "needs nodes that can be reset: tests/faultline/cli/test_by_hand_embedded.py",
     "faultline runbook continue ": "needs a run that has failed: the same",
     "faultline runbook redo ": "the same",
+    "faultline dead-letters ": "the emulated broker finds no records by time and deletes none: on a real one in "
+    "tests/faultline/dead_letters",
     "kafka-console-producer.sh ": "Kafka's own tool, and a record that nobody wants",
 }
 """How commands begin that pages and helps show and that no test of this folder executes, and why."""
