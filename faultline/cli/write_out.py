@@ -20,6 +20,18 @@ def format_of(chosen: str | None, out: Path | None) -> str:
     return chosen or (_SUFFIXES.get(out.suffix.lower(), "md") if out is not None else "md")
 
 
+def check_target(out: Path) -> None:
+    """Say before long work that its page could not be written afterwards.
+
+    Raises:
+        BadInput: when its directory is not there, or nothing may be written into it.
+    """
+    if not out.parent.is_dir():
+        raise BadInput(f"{out}: there is no directory {out.parent}")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise BadInput(f"{out}: nothing may be written into {out.parent}")
+
+
 def write_out(text: str, out: Path | None) -> None:
     """Write a page. An existing file is replaced at once, so that a reader never sees half of one.
 

@@ -13,12 +13,14 @@ from faultline.cli.groups import examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show
 from faultline.cli.progress import progress
-from faultline.cli.write_out import write_out
+from faultline.cli.write_out import check_target, write_out
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
     from faultline.replay.what_if.budget import Exceeded
     from faultline.replay.what_if.result import WhatIf
+    from faultline.replay.what_if.sides import Given
+    from faultline.replay.what_if.structure import Structure
 
 FORMATS = ("markdown", "html", "junit", "sarif")
 _SUFFIXES = {".md": "markdown", ".html": "html", ".xml": "junit", ".sarif": "sarif"}
@@ -104,8 +106,11 @@ def command(
     budget, kinds = read_budget(budgets), _formats(chosen, files)
     given = Given(pairs, other, folders, catalog, topology)
     settings, asked = load(ctx.obj), Structure(spares, checkpoint_every, drain_grace)
+    _check_edit(given, asked, is_check=bool(budgets) or fail_on_difference, is_kept=bool(files))
     with ReplayOrder(settings, None, None).opened(source, *times_of(begin, end)) as capture:
         both = sides(capture, settings, given, are_chosen=ctx.obj is not None)
+        if given != Given() and not both.edits:
+            click.echo("the edit changes nothing: both sides are the same", err=True)
         for name in names_without_effect(both.edits):
             click.echo(f"{name}: no replay decides by it", err=True)
         with progress(f"replaying {source}", 2 if both.edits else 1, "sides") as shown:
@@ -119,8 +124,20 @@ def command(
     ctx.exit(EXIT_NO if over or (fail_on_difference and found.summary.differs) else 0)
 
 
+def _check_edit(given: Given, asked: Structure, *, is_check: bool, is_kept: bool) -> None:
+    """Say that nothing is edited. A check that compares a source with itself is never over budget: it is refused."""
+    from faultline.replay.what_if.sides import Given
+
+    if given != Given() or (asked.is_asked and not is_check):
+        return
+    told = "nothing is edited: give --set, --settings, --runbooks, --catalog or --topology"
+    if is_check or is_kept:
+        raise BadInput(f"{told} (`faultline --config` is that of both sides)")
+    click.echo(f"{told}; the source is compared with itself", err=True)
+
+
 def _formats(chosen: str | None, files: tuple[Path, ...]) -> dict[Path, str]:
-    """The format of each file. Raises BadInput where nothing says it."""
+    """The format of each file. Raises BadInput where nothing says it, or where it cannot be written."""
     if chosen is not None and len(files) != 1:
         raise BadInput("--format is that of one --out FILE; what is printed has --output")
     kinds = {file: chosen or _SUFFIXES.get(file.suffix.lower(), "") for file in files}
@@ -128,6 +145,8 @@ def _formats(chosen: str | None, files: tuple[Path, ...]) -> dict[Path, str]:
         raise BadInput(
             f"{', '.join(unknown)}: what format? Say --format, or end it with {', '.join(_SUFFIXES)}"
         )
+    for file in kinds:
+        check_target(file)
     return kinds
 
 

@@ -28,12 +28,32 @@ def whatif(*arguments: str) -> Result:
         (("--format", "sarif"), "--format is that of one --out FILE"),
         (("--out", "change.doc"), "change.doc: what format?"),
         (("--from", "2h"), "is a capture, with times of its own"),
+        (
+            ("--set", "responder.mode=approve", "--out", "nowhere/o.md"),
+            "nowhere/o.md: there is no directory nowhere",
+        ),
+        (("--budget", "cordons=0"), "nothing is edited: give --set, --settings"),
+        (("--fail-on-difference",), "nothing is edited"),
+        (("--out", "o.md"), "nothing is edited"),
+        (("--spares", "4", "--fail-on-difference"), "nothing is edited"),
     ],
 )
 def test_a_wrong_argument_is_told_before_anything_is_replayed(arguments: tuple[str, ...], told: str) -> None:
     result = whatif(EXAMPLE, *arguments)
     assert isinstance(result.exception, BadInput)
     assert told in str(result.exception)
+
+
+def test_a_source_that_is_compared_with_itself_is_said_to_be() -> None:
+    result = whatif(EXAMPLE)
+    assert result.exit_code == 0
+    assert "nothing is edited: give --set, --settings" in result.stderr
+
+
+def test_an_edit_that_changes_nothing_is_a_check_that_passes_and_says_so() -> None:
+    result = whatif(EXAMPLE, "--set", "responder.mode=shadow", "--fail-on-difference")
+    assert result.exit_code == 0
+    assert "the edit changes nothing" in result.stderr
 
 
 @pytest.mark.parametrize("length", ["0", "soon", "-5m", "5 m"])
