@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+from collections.abc import Callable, Mapping
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, SecretStr
 
 from faultline.replay.capture import RUNBOOKS, SETTINGS, TOPOLOGY
 from faultline.replay.manifest import Versions
 from faultline.runtime.settings import Settings
 from runbooks.language.loader import files, library_of
+from runbooks.language.schema import NODE_WORK
+from streams.config.connector_settings import NodeWorkSettings
+from streams.config.notifier_settings import PAGES, NotifierSettings
+from streams.config.power_settings import HookAction
 from streams.config.settings import ResponderSettings
 from streams.config.table_overlay import overlay_files
 from streams.model.digest import digest
 from streams.model.errors import ConfigError
 
-_CONNECTIONS = frozenset({"kafka", "slack", "tickets", "jira", "posts", "gateway", "console"})
-"""Sections that say where things are and who may log in: nothing is decided by them, and a capture is given away."""
-_PLACES = {"responder": {"runbook_dirs"}, "inventory": {"topology_file", "lldp_folder"}}
-"""Settings that name files and folders; their content is in the capture."""
+DECIDES: Mapping[str, frozenset[str]] = {
+    "correlator": frozenset({"retention_minutes", "hang_settle_s", "application_settle_s", "node_settle_s"}),
+    "responder": frozenset(
+        {
+            "mode",
+            "kill_switch",
+            "blast_radius",
+            "breaker",
+            "protect",
+            "closed_times",
+            "notices",
+            "rollout",
+            "freshness_s",
+        }
+        | {"tickets_per_10_min", "snooze_max_s", "approval_expiry_s"}
+        | {"approvers", "approval_groups", "people", "approval_classes"}
+    ),
+}
+"""The settings that a replay decides by, as they are. Of `node_work` and `notifier` it needs only what is offered, and how pages
+are grouped. Nothing else is written: a capture is given away, and any setting may name a host, a path or a secret."""
+SINK = frozenset({"kind", "page_shadow", "group_window_s"})
+_LEFT_OUT = "left-out-of-captures"
+"""Stands where a value is needed for the file to be loaded, and nothing is decided by what it is."""
 
 LIBRARY_PREFIX = "00-"
 """How the names of the runbooks begin that ship; those of the folders of an installation follow with 01- and so on."""
@@ -64,23 +87,36 @@ def versions(policy: ResponderSettings) -> Versions:
 
 def plain_settings(settings: Settings) -> dict[str, Any]:
     """What was set and decides, ready for a YAML file that can be loaded: no secret, no connection, no path."""
-    found = _plain(settings)
-    return {
-        section: value
-        for section, value in found.items()
-        if section not in _CONNECTIONS and (value or not isinstance(value, dict))
+    found: dict[str, Any] = {"cluster": settings.cluster}
+    for section, names in DECIDES.items():
+        found[section] = getattr(settings, section).model_dump(
+            mode="json", exclude_defaults=True, include=set(names)
+        )
+    found["node_work"] = _offered(settings.node_work)
+    found["notifier"] = _pagers(settings.notifier)
+    return {section: value for section, value in found.items() if value}
+
+
+def _offered(work: NodeWorkSettings) -> dict[str, Any]:
+    """Settings that offer the same actions."""
+    places = {"diagnose_nodes": "pairs", "apply_template": "object_templates"}
+    offered = [action for action in sorted(NODE_WORK) if work.offers(action)]
+    hooked = [action for action in offered if action in get_args(HookAction)]
+    made: dict[str, Any] = {places.get(name, name): _LEFT_OUT for name in offered if name not in hooked}
+    if hooked:
+        secret = f"whsec_{base64.b64encode(_LEFT_OUT.ljust(24).encode()).decode()}"
+        made["hook"] = {"url": f"https://{_LEFT_OUT}.invalid", "secret": secret, "actions": hooked}
+    return made
+
+
+def _pagers(notifier: NotifierSettings) -> dict[str, Any]:
+    """Settings with sinks that page the same."""
+    sinks = {
+        name: sink.model_dump(mode="json", include=set(SINK)) | {"key": _LEFT_OUT}
+        for name, sink in notifier.sinks.items()
+        if sink.kind in PAGES
     }
-
-
-def _plain(section: BaseModel, path: str = "") -> dict[str, Any]:
-    dumped = section.model_dump(mode="json", exclude_defaults=True)
-    for name in list(dumped):
-        value = getattr(section, name)
-        if isinstance(value, SecretStr) or name in _PLACES.get(path, ()):
-            del dumped[name]
-        elif isinstance(value, BaseModel):
-            dumped[name] = _plain(value, name)
-    return dumped
+    return {"sinks": sinks} if sinks else {}
 
 
 def _write_runbooks(folder: Path, policy: ResponderSettings, change: Text) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, get_args, get_origin
 
+import pytest
 import yaml
+from pydantic import BaseModel, SecretStr
 
-from faultline.replay.kafka_capture.surroundings import versions, write_surroundings
+from faultline.replay.kafka_capture.surroundings import DECIDES, plain_settings, versions, write_surroundings
+from faultline.replay.planned import actions_of
+from faultline.replay.what_if.decide import group_window_s
 from faultline.runtime.settings import Settings, load
 from runbooks.language.loader import load as load_runbooks
+from streams.config.notifier_settings import SinkSettings
 from streams.config.settings import ResponderSettings
 
 SETTINGS = {
@@ -21,6 +29,18 @@ SETTINGS = {
     },
     "responder": {"tickets_per_10_min": 4},
     "correlator": {"node_settle_s": 7},
+    "kubernetes": {"kubeconfig": "/tmp/broker-7/config"},
+    "archive": {"url": "s3://bucket/p?access_key=broker-7&secret_key=hunter2"},
+    "notifier": {"sinks": {"pager": {"kind": "pagerduty", "key": "hunter2", "group_window_s": 30}}},
+    "node_work": {
+        "reboot_node": "/etc/broker-7/reboot.yaml",
+        "diagnostics": "/etc/broker-7/diagnostics",
+        "redfish": {
+            "address": "https://{node}.broker-7",
+            "user_file": "/broker-7",
+            "password_file": "/hunter2",
+        },
+    },
 }
 
 
@@ -57,9 +77,45 @@ def test_settings_load_again_without_secrets_connections_and_paths(tmp_path: Pat
         assert secret not in text
     again = load(taken / "settings.yaml")
     assert again.cluster == "west"
+    assert actions_of(again) == actions_of(made)
+    assert group_window_s(again) == group_window_s(made) == 30
     assert again.correlator == made.correlator
     assert again.responder == made.responder.model_copy(update={"runbook_dirs": ()})
     assert (taken / "topology.yaml").read_text() == (tmp_path / "topology.yaml").read_text()
+
+
+def canaries(model: type[BaseModel], path: str = "") -> Any:
+    """A section in which every setting holds its own name, whatever it should hold."""
+    return model.model_construct(
+        **{name: canary(field.annotation, f"{path}{name}") for name, field in model.model_fields.items()}
+    )
+
+
+def canary(annotation: Any, path: str) -> Any:
+    parts = [get_origin(annotation) or annotation, *get_args(annotation)]
+    section = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+    value: Any = f"[{path}]" if section is None else canaries(section, f"{path}.")
+    if SecretStr in parts:
+        return SecretStr(value)
+    if Mapping in parts:
+        return {f"[{path}]": value}
+    return (value,) if tuple in parts else value
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_only_settings_that_a_replay_decides_by_are_in_a_capture() -> None:
+    full = canaries(Settings)
+    sink = canaries(SinkSettings, "notifier.sinks.").model_copy(update={"kind": "pagerduty"})
+    full.notifier.__dict__["sinks"] = {"pager": sink}
+    written = yaml.safe_dump(plain_settings(full))
+    found = set(re.findall(r"\[([a-z0-9_.]+)\]", written))
+    decides = {f"{section}.{name}" for section, names in DECIDES.items() for name in names}
+    assert {".".join(name.split(".")[:2]) for name in found} == {"cluster", "notifier.sinks", *decides}
+    assert {name for name in found if name.startswith("notifier")} == {
+        "notifier.sinks.page_shadow",
+        "notifier.sinks.group_window_s",
+    }
+    assert not [name for name in decides if re.search("dir|url|file|host|key|secret|token", name)]
 
 
 def test_runbooks_are_those_that_are_loaded_with_the_installations_own(tmp_path: Path) -> None:
