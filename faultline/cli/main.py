@@ -191,7 +191,7 @@ def main() -> NoReturn:
     # of it is in our own error.
     logging.getLogger().addHandler(logging.NullHandler())
     try:
-        code = cli.main(standalone_mode=False, complete_var="_FAULTLINE_COMPLETE")
+        code = cli.main(prog_name="faultline", standalone_mode=False, complete_var="_FAULTLINE_COMPLETE")
     except click.exceptions.Abort:
         code = EXIT_INTERRUPTED
     except click.ClickException as error:

@@ -32,7 +32,7 @@ def decided_table(decided: Replayed, only: str = "") -> None:
     table(
         ("incident", "runbook", "step", "action", "target", "verdict", "reason"),
         (
-            (a.incident, a.runbook, a.step, a.action, f"{a.target.kind} {a.target.name}", a.verdict, a.reason)
+            (a.incident, a.runbook, a.step, a.action, a.target, a.verdict, a.reason)
             for a in decided.actions
             if only in ("", a.incident)
         ),

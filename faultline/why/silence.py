@@ -34,17 +34,20 @@ _DCGM = b"DCGM_"
 
 @dataclass(frozen=True, slots=True)
 class SilentSource:
-    """One source of one node. `since` is when it was heard last; None where it never was, though most other nodes' were."""
+    """One source of one node. `since` is when it was heard last; None where it never was, though that of most other nodes was."""
 
     node: str
     source: str
     since: datetime | None
     usual: timedelta | None = None
     """No longer than this are nine of ten of its pauses."""
+    others: tuple[int, int] = (0, 0)
+    """Of how many other nodes it was heard, and how many there are."""
 
     def __str__(self) -> str:
         if self.since is None:
-            return f"no {self.source} from {self.node} at all, though most of the others have it"
+            heard, every = self.others
+            return f"no {self.source} from {self.node} at all, though {heard} of {every} others have it"
         usual = (
             f"; it never paused for much more than {span(self.usual)} before"
             if self.usual is not None
@@ -66,35 +69,38 @@ def silent_sources(
     Args:
         records: Raw records by topic.
         nodes: The nodes that are asked about.
-        others: The nodes it is compared with: those that run the same, or all. What half of them have is expected.
+        others: The nodes that each is compared with: those that run the same, or all. What most of them have is expected.
         at: The time.
     """
-    wanted, rest = sorted(set(nodes)), sorted(set(others) - set(nodes))
-    if not wanted:
-        return ()
-    heard: dict[tuple[str, str], _Heard] = {}
-    known: dict[str, set[bytes]] = {}
-    mine, theirs = _pattern(wanted), _pattern(rest)
+    wanted, beside = set(nodes), set(others)
+    heard: dict[str, dict[str, _Heard]] = {}
+    pattern = _pattern(wanted | beside)
     for topic in (topic.name for topic in RAW if topic.name in _STEADY):
         for record in records.get(topic, ()):
             if record.timestamp > at or record.value is None:
                 continue
-            name = _source(topic, record.value)
+            of_source = heard.setdefault(_source(topic, record.value), {})
             hay = record.value if record.key is None else record.key + b"\0" + record.value
-            for node in set(mine.findall(hay)):
-                heard.setdefault((node.decode(), name), _Heard()).times.append(record.timestamp)
-            if rest:
-                known.setdefault(name, set()).update(theirs.findall(hay))
-    usual = {name for name, nodes_ in known.items() if 2 * len(nodes_) >= len(rest)}
-    usual |= {name for _, name in heard}
-    found = (_silence(node, name, heard.get((node, name)), at) for node in wanted for name in sorted(usual))
+            for name in set(pattern.findall(hay)):
+                of_node = of_source.setdefault(name.decode(), _Heard())
+                if name.decode() in wanted:
+                    of_node.times.append(record.timestamp)
+    found = (
+        _silence(node, source, heard[source], beside - {node}, at)
+        for node in sorted(wanted)
+        for source in sorted(heard)
+    )
     return tuple(one for one in found if one is not None)
 
 
-def _silence(node: str, source: str, heard: _Heard | None, at: datetime) -> SilentSource | None:
-    if heard is None:
-        return SilentSource(node, source, None)
-    times = sorted({at.replace(microsecond=0) for at in heard.times})
+def _silence(
+    node: str, source: str, heard: Mapping[str, _Heard], others: set[str], at: datetime
+) -> SilentSource | None:
+    if node not in heard:
+        having = len(others & heard.keys())
+        most = 2 * having > len(others)
+        return SilentSource(node, source, None, others=(having, len(others))) if most else None
+    times = sorted({at.replace(microsecond=0) for at in heard[node].times})
     if len(times) < ENOUGH or times[-1] - times[0] < LEAST:
         return None  # a burst of lines, and no source that speaks all the time
     # Lines come in bursts: what counts is how long nearly all of its pauses are.
@@ -108,7 +114,7 @@ def _source(topic: str, value: bytes) -> str:
     return "DCGM metrics" if topic == "raw.metrics" and _DCGM in value else _NAMES.get(topic, topic)
 
 
-def _pattern(names: list[str]) -> re.Pattern[bytes]:
+def _pattern(names: Collection[str]) -> re.Pattern[bytes]:
     """One of the names as a whole: `gpu-1` is no part of `gpu-12`."""
     every = b"|".join(re.escape(name.encode()) for name in sorted(names, key=len, reverse=True))
     return re.compile(rb"(?<![\w.-])(?:" + (every or rb"(?!)") + rb")(?![\w-])")

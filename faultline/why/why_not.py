@@ -55,8 +55,8 @@ def why_not(
         [subject.name] if subject.kind == "node" else sorted({node for node in subject.pods.values() if node})
     )
     jobs = {key for node in nodes for key in view.jobs_on(node)}
-    beside = {node for key in jobs for node in view.nodes_of(key)} - set(nodes)
-    silent = silent_sources(capture.records, nodes, beside or view.nodes, seen.at)
+    beside = {node for key in jobs for node in view.nodes_of(key)}
+    silent = silent_sources(capture.records, nodes, beside if len(beside) > 1 else view.nodes, seen.at)
     later = [one for one in seen.later if _role(one, subject)]
     held = list(standing_branches(subject.fact, view, control, settings))
     acting = [run for one in incidents for run in seen.runs_of(one.id)]

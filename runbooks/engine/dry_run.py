@@ -34,6 +34,9 @@ class ActionTarget:
     name: str
     namespace: str | None = None
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class ActionLine:

@@ -79,5 +79,5 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_wrong_usage_names_the_help_of_the_command_that_was_meant() -> None:
     ended = ran("incidents", "approve")
     assert ended.returncode == 2
-    assert "Try 'python -m faultline incidents approve -h' for help." in ended.stderr
+    assert "Try 'faultline incidents approve -h' for help." in ended.stderr
     assert "Missing argument 'INCIDENT_ID'" in ended.stderr
