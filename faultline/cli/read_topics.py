@@ -187,14 +187,15 @@ def readable(kind: type[T], record: ConsumerRecord) -> T | None:
         return None
 
 
-def pick(incidents: Mapping[str, T], prefix: str) -> T:
-    """The one incident whose id begins with `prefix` (with or without `inc-`).
+def pick(
+    incidents: Mapping[str, T], prefix: str, *, see: str = "`faultline incidents list --all` lists them"
+) -> T:
+    """The one incident whose id begins with `prefix` (with or without `inc-`). `see` says what others there are.
 
     Raises:
         BadInput: when there is none, or more than one.
     """
-    listing = "`faultline incidents list --all` lists them"
-    return picked(incidents, prefix, what="incident", prefix="inc-", see=listing)
+    return picked(incidents, prefix, what="incident", prefix="inc-", see=see)
 
 
 async def read_raw(

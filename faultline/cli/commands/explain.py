@@ -110,6 +110,7 @@ async def _live(settings: Settings, prefix: str) -> _Found:
 
 
 def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
+    from faultline.cli.names import listed
     from faultline.cli.read_topics import pick
     from faultline.replay.capture import read
     from faultline.replay.replay import replay_capture
@@ -123,7 +124,9 @@ def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
     decided = replay_capture(
         capture, responder=settings.responder, config=Config.of(settings.correlator), reviews=reviews
     )
-    incident = pick(decided.incidents, prefix)
+    incident = pick(
+        decided.incidents, prefix, see=f"{directory} has {listed(decided.incidents) or 'no incident'}"
+    )
     assert decided.standing is not None
     view = decided.standing.responder.view(incident.cluster)
     asked = [incident.root.node] if incident.root.node is not None else []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from faultline.cli.main import cli
 from faultline.cli.names import picked, unknown_name
 from streams.model.errors import BadInput
 
+ROOT = Path(__file__).parents[3]
 KNOWN = {"inc-5d55a0": 1, "inc-5d55b1": 2, "inc-9": 3, "inc-97": 4}
 
 
@@ -40,3 +45,11 @@ def test_a_mistyped_name_is_told_the_known_ones_and_the_one_it_may_mean() -> Non
     many = str(unknown_name("node", "zz", {f"gpu-{n:02}" for n in range(30)}))
     assert many.endswith("gpu-18, gpu-19, …")
     assert str(unknown_name("pool", "x", set())) == "no pool x; there is none"
+
+
+def test_an_unknown_incident_of_a_capture_is_answered_with_those_it_has() -> None:
+    asked = ["explain", "inc-0", "--capture", str(ROOT / "docs/examples/gpu-off-bus")]
+    ended = CliRunner().invoke(cli, asked)
+    assert isinstance(ended.exception, BadInput)
+    assert "gpu-off-bus has inc-f4d032989b073d92" in str(ended.exception)
+    assert "incidents list" not in str(ended.exception)
