@@ -78,6 +78,11 @@ def tables(folder: Path | None) -> tuple[dict[str, TableSource], list[LintFindin
     return found, faults
 
 
+def value_faults(name: str, source: TableSource) -> Iterator[LintFinding]:
+    """The values of a table that do not fit: with one of them nothing can be detected."""
+    return source.faults(_KINDS[name.split("/")[0]])
+
+
 def lint_catalog(
     found: Mapping[str, TableSource], families: Families | None, uncovered: Collection[str]
 ) -> list[LintFinding]:
@@ -90,7 +95,7 @@ def lint_catalog(
     """
     findings: list[LintFinding] = []
     for name, source in found.items():
-        wrong = list(source.faults(_KINDS[name.split("/")[0]]))
+        wrong = list(value_faults(name, source))
         findings += wrong
         if wrong:
             continue

@@ -68,11 +68,16 @@ def tables(folder: Path | None) -> tuple[dict[str, TableSource], list[LintFindin
     return found, faults
 
 
+def value_faults(name: str, source: TableSource) -> Iterator[LintFinding]:
+    """The values of a table that do not fit: with one of them nothing can be correlated."""
+    return source.faults(_KINDS[name]) if name in _KINDS else iter(())
+
+
 def lint_rules(
     found: Mapping[str, TableSource], settings: CorrelatorSettings, uncovered: Collection[str]
 ) -> list[LintFinding]:
     """Every fault and warning. `uncovered` are families that no runbook of their own handles."""
-    findings = [fault for name, kind in _KINDS.items() if name in found for fault in found[name].faults(kind)]
+    findings = [fault for name, source in found.items() for fault in value_faults(name, source)]
     if findings or not {FAMILIES, POLICY} <= found.keys():
         return findings
     families = Families.model_validate(found[FAMILIES].content)

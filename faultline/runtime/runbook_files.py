@@ -6,20 +6,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runbooks.language.lint import unanswered
-from runbooks.language.loader import CASES, LIBRARY, RunbookLibrary, files, library_of, read, yaml_files
+from runbooks.language.loader import (
+    CASES,
+    LIBRARY,
+    RunbookLibrary,
+    SourceFile,
+    files,
+    library_of,
+    text_or_fault,
+    yaml_files,
+)
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.model.errors import BadInput, ConfigError
 
 
-def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]]:
+def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[SourceFile]:
     """Name and text of every file in `paths` (files, and directories of them), and of the built-in ones; each file once."""
     own = [path for one in paths for path in _inside(one) if not path.name.endswith(CASES)]
     seen = {path.resolve() for path in own}
     if shipped and not seen & {path.resolve() for path in yaml_files(LIBRARY)}:
         yield from files()
     for path in dict.fromkeys(own):
-        yield str(path), read(path, str(path))
+        yield str(path), text_or_fault(path, str(path))
 
 
 def read_library(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:

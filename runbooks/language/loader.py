@@ -24,6 +24,10 @@ LIBRARY = Path(str(resources.files("runbooks") / "library"))
 """The files that ship."""
 
 
+SourceFile = tuple[str, str | ConfigError]
+"""A file's name and its text, or why it cannot be read: that is one fault among the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunbookOrigin:
     """Where one value of a runbook comes from: its key, e.g. `steps.drain.deadline_s`, its text, and `file:line:column`."""
@@ -94,8 +98,8 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
     return library.runbooks
 
 
-def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[tuple[str, str]]:
-    """Name and text of every file. Raises ConfigError for one that cannot be read."""
+def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[SourceFile]:
+    """Name and text of every file. Raises ConfigError for a directory that is none."""
     sources = (
         [(path, str(path.relative_to(LIBRARY.parent))) for path in yaml_files(LIBRARY)] if shipped else []
     )
@@ -105,7 +109,15 @@ def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator
         sources += [(path, str(path)) for path in yaml_files(directory)]
     for path, name in sources:
         if not path.name.endswith(CASES):
-            yield name, read(path, name)
+            yield name, text_or_fault(path, name)
+
+
+def text_or_fault(path: Path, name: str) -> str | ConfigError:
+    """The text of a file, or the error that `read` raises for it."""
+    try:
+        return read(path, name)
+    except ConfigError as error:
+        return error
 
 
 def read(path: Path, name: str) -> str:
@@ -113,15 +125,17 @@ def read(path: Path, name: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name}: cannot be read: {error}") from error
+        raise ConfigError(f"{name}:1:1: cannot be read: {error}") from error
 
 
-def library_of(sources: Iterable[tuple[str, str]]) -> RunbookLibrary:
+def library_of(sources: Iterable[SourceFile]) -> RunbookLibrary:
     """The library in files given as (name, text), with every fault of it. Pure: it reads nothing itself."""
     library = RunbookLibrary()
     roots: dict[str, dict[str, yaml.MappingNode]] = {"id": {}, "override": {}, "fragment": {}}
     for file, text in sources:
         try:
+            if isinstance(text, ConfigError):
+                raise text
             root = compose(text, file)
         except ConfigError as error:
             library.faults.append(str(error))

@@ -125,4 +125,6 @@ def _write_runbooks(folder: Path, policy: ResponderSettings, change: Text) -> No
     sources = [((), True), *(((path,), False) for path in policy.runbook_dirs)]
     for number, (paths, shipped) in enumerate(sources):
         for name, text in files(paths, shipped=shipped):
+            if isinstance(text, ConfigError):
+                raise text
             (folder / f"{number:02}-{Path(name).name}").write_text(change(text) if number else text)

@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from faultline.lint.overlay import overlay_faults
 from faultline.replay.capture import Capture
 from faultline.replay.kafka_capture.surroundings import LIBRARY_PREFIX
 from faultline.replay.what_if.edits import Edit, catalog_edits, runbook_edits, setting_edits, topology_edits
 from faultline.runtime.runbook_files import sources
 from faultline.runtime.settings import Settings, edited, load
-from runbooks.language.loader import RunbookLibrary, library_of
+from runbooks.language.loader import RunbookLibrary, SourceFile, library_of
 from runbooks.language.schema import Runbook
-from streams.config.table_overlay import unknown_files
 from streams.inventory.topology_file import read_topology
 from streams.kafka.topics import INVENTORY
 from streams.model.errors import BadInput, ConfigError, FaultlineError
 
 T = TypeVar("T")
-Files = tuple[tuple[str, str], ...]
+Files = tuple[SourceFile, ...]
 """Runbook files as name and text."""
 
 
@@ -121,8 +121,8 @@ def _runbooks(before: Side, changed: Settings, given: Given) -> Files:
 
 
 def _catalog(folder: Path | None) -> Path | None:
-    if folder is not None and (unknown := unknown_files(folder)):
-        raise ConfigError("\n".join(unknown))
+    if folder is not None and (faults := overlay_faults(folder)):
+        raise ConfigError("\n".join(faults))
     return folder
 
 
@@ -144,7 +144,7 @@ def _topology(capture: Capture, file: Path | None) -> str | None:
     return text
 
 
-def _library(files: Iterable[tuple[str, str]], faults: list[str]) -> RunbookLibrary:
+def _library(files: Iterable[SourceFile], faults: list[str]) -> RunbookLibrary:
     found = library_of(files)
     faults += [f"  {fault}" for fault in found.faults]
     return found

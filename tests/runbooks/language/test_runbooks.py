@@ -96,6 +96,15 @@ def test_own_runbooks_stand_beside_the_shipped_ones_and_an_id_is_there_once(tmp_
         load([tmp_path / "none"])
 
 
+def test_a_file_that_is_no_text_is_one_fault_among_the_others(tmp_path: Path) -> None:
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "later.yaml").write_text("id: later\n")
+    with pytest.raises(ConfigError) as error:
+        load([tmp_path])
+    assert f"{tmp_path / 'binary.yaml'}:1:1: cannot be read" in str(error.value)
+    assert f"{tmp_path / 'later.yaml'}:1:1: revision" in str(error.value)
+
+
 @pytest.mark.parametrize("runbook", LIBRARY, ids=lambda r: r.id)
 def test_a_shipped_runbook_says_what_it_is_for_and_gives_back_what_it_takes(runbook: Runbook) -> None:
     assert len(runbook.description) > 60

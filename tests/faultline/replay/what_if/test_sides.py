@@ -125,7 +125,12 @@ def test_a_catalog_names_its_rows(tmp_path: Path) -> None:
 
 def test_every_fault_of_an_edit_is_told_together(tmp_path: Path) -> None:
     (tmp_path / "xidd.yaml").write_text("codes: []")
+    (tmp_path / "xid.yaml").write_text("codes: [{codes: [48], action: [wrong]}]")
+    (tmp_path / "sxid.yaml").write_text("effects: [")
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "families.yaml").write_text("families: {gpu_off_bus: {rank: high}}")
     broken = runbooks(tmp_path / "broken", "fine")
+    (broken / "binary.yaml").write_bytes(b"\xff\xfe")
     (broken / "bad.yaml").write_text("id: bad\nsteps: nonsense\n")
     file = tmp_path / "topology"
     file.write_text("leaf-01: [")
@@ -136,6 +141,10 @@ def test_every_fault_of_an_edit_is_told_together(tmp_path: Path) -> None:
     for part in (
         "did you mean kill_switch?",
         "bad.yaml:",
+        "binary.yaml:1:1: cannot be read",
+        "xid.yaml:1:23: codes.",
+        "sxid.yaml:",
+        "families.yaml:1:26: families.gpu_off_bus.rank",
         "there is no table xidd.yaml; did you mean xid.yaml?",
         "topology",
     ):
