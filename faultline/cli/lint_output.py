@@ -108,6 +108,13 @@ def _relative(file: str) -> str:
     return (path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path).as_posix()
 
 
+def lay_nothing_over() -> None:
+    """Have the tables that modules read when they are imported be those that ship: a fault in a site's would end a lint there."""
+    from streams.config.table_overlay import VARIABLE
+
+    os.environ.pop(VARIABLE, None)
+
+
 def lay_over(folder: Path | None) -> None:
     """Have every table read from now on with what a folder lays over it. To be called before any table is."""
     from streams.config.table_overlay import VARIABLE
@@ -125,15 +132,16 @@ def in_folder(findings: Iterable[LintFinding], folder: Path | None) -> list[Lint
 
 
 def families_and_uncovered(config: Path | None) -> tuple[Families | None, list[str]]:
-    """The table of families, None where it is not valid, and the families without a runbook of their own."""
+    """The table of families as laid over now, None where it is not valid; and the families without a runbook of their own."""
     from faultline.runtime.runbook_files import read_library
     from faultline.runtime.settings import load
     from runbooks.language.lint import uncovered
-    from streams.correlate.policy.families import families
+    from streams.config.yaml_tables import load_table
+    from streams.correlate.policy.families import FILE, Families
     from streams.model.errors import ConfigError
 
     try:
-        table = families()
+        table = load_table(FILE, Families)
     except ConfigError:
         return None, []  # told of with its place by the lint of the table itself
     library = read_library(load(config).responder.runbook_dirs, shipped=True)

@@ -26,7 +26,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.node_work import WorkPolicy
 from streams.model.clock import from_millis
 from streams.model.entity import Entity
-from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.kinds import IncidentFamily
 from streams.model.signal import Severity
 
 CORRELATE = ROOTS[1]
@@ -47,7 +47,6 @@ _KINDS: Mapping[str, Any] = {
 """What a table has to be, by its name."""
 
 
-_SIGNAL_KINDS = frozenset(kind.value for kind in SignalKind)
 _FAMILY_NAMES = frozenset(family.value for family in IncidentFamily)
 
 
@@ -84,20 +83,16 @@ def lint_rules(
     policy = Policy.model_validate(found[POLICY].content)
     findings += _signal_rules(found[FAMILIES], families)
     findings += _family_rows(found[FAMILIES], families, uncovered)
-    findings += _policy(found[POLICY], policy, families)
+    findings += _severities(found[POLICY], policy)
     findings += _windows(found[FAMILIES], found[POLICY], families, policy, Config.of(settings))
     return findings
 
 
 def _signal_rules(source: TableSource, families: Families) -> Iterator[LintFinding]:
-    """Kinds that no detector says, rows behind others that take all they could match, and words that cannot be filled in."""
+    """Rows behind others that take all they could match, and words that cannot be filled in."""
     earlier: list[SignalRule] = []
     for number, rule in enumerate(families.signals):
-        for at, kind in enumerate(rule.kinds):
-            if kind not in _SIGNAL_KINDS:
-                place = source.place("signals", number, "kinds", at)
-                yield LintFinding(place, "fault", f"there is no kind {kind!r}")
-                continue
+        for kind in rule.kinds:
             for subtype in sorted(rule.subtypes) or [""]:
                 wanted = rule.severities or frozenset(Severity)
                 if wanted <= _taken(earlier, kind, subtype):
@@ -135,8 +130,6 @@ def _family_rows(
 ) -> Iterator[LintFinding]:
     for name, row in families.families.items():
         place = source.place("families", name)
-        if name not in _FAMILY_NAMES:
-            yield LintFinding(place, "fault", f"{name} is no family that the correlator knows")
         for at, other in enumerate(row.explains):
             if families[other].rank >= row.rank:
                 message = (
@@ -158,19 +151,8 @@ def _family_rows(
             yield LintFinding(source.place("families", name, "rank"), "warning", message)
 
 
-def _policy(source: TableSource, policy: Policy, families: Families) -> Iterator[LintFinding]:
-    """Families that do not exist, and rows of severities that an earlier one takes whole."""
-    named: list[tuple[tuple[int | str, ...], Collection[str]]] = [
-        (("maintenance", "expected"), policy.maintenance.expected),
-        (("maintenance", "shared"), policy.maintenance.shared),
-        (("handled", "apart"), policy.handled.apart),
-        (("deadly",), policy.deadly),
-        (("repeats", "except"), policy.repeats.without),
-        *((("severity", number, "families"), row.families) for number, row in enumerate(policy.severity)),
-    ]
-    for path, names in named:
-        for unknown in sorted(set(names) - families.families.keys()):
-            yield LintFinding(source.place(*path), "fault", f"there is no family {unknown!r}")
+def _severities(source: TableSource, policy: Policy) -> Iterator[LintFinding]:
+    """Rows that an earlier one takes whole."""
     for number, row in enumerate(policy.severity):
         for earlier in policy.severity[:number]:
             wider = earlier.jobs is None or (row.jobs is not None and row.jobs <= earlier.jobs)

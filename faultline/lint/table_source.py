@@ -10,6 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from runbooks.language.lint import LintFinding
+from streams.config.plain_faults import faults, said
 from streams.config.table_overlay import laid_over, read_yaml
 from streams.config.yaml_tables import LOADER
 from streams.model.errors import ConfigError
@@ -56,10 +57,8 @@ class TableSource:
         try:
             TypeAdapter(kind).validate_python(self.content)
         except ValidationError as error:
-            for one in error.errors(include_url=False, include_input=False):
-                shown = ".".join(map(str, one["loc"]))
-                message = f"{shown}: {one['msg']}" if shown else str(one["msg"])
-                yield LintFinding(self.place(*one["loc"]), "fault", message)
+            for path, what in faults(error, kind):
+                yield LintFinding(self.place(*path), "fault", said(path, what, self.content))
 
 
 def source_of(table: Path, overlay: Path | None) -> tuple[TableSource | None, list[LintFinding]]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from streams.config.plain_faults import faults, said
 from streams.config.table_overlay import laid_over, overlay_of, read_yaml
 from streams.model.errors import ConfigError
 
@@ -27,7 +28,7 @@ def load_table(path: Path, kind: type[T]) -> T:
     """One data file, with what a site lays over it (`table_overlay`), validated as `kind`.
 
     Raises:
-        ConfigError: naming the file and the first key that is wrong.
+        ConfigError: naming the file and every value that is wrong.
     """
     content, source = read_yaml(path, LOADER), path.name
     if (overlay := overlay_of(path)) is not None:
@@ -35,5 +36,5 @@ def load_table(path: Path, kind: type[T]) -> T:
     try:
         return TypeAdapter(kind).validate_python(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ConfigError(f"{source}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        lines = [f"{source}: {said(path, what, content)}" for path, what in faults(error, kind)]
+        raise ConfigError("\n".join(lines)) from error

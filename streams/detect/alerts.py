@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from streams.config.vocabularies import KindName
 from streams.config.yaml_tables import Strict
 from streams.detect import xid_catalog
 from streams.detect.catalog import load_catalog
@@ -80,11 +81,11 @@ class AlertRow(Strict):
 
     alert: str
     where: Mapping[str, str] = {}
-    kind: str
+    kind: KindName
     severity: Severity
     subtype: str = ""
     needs: str | None = None
-    instead: str | None = None
+    instead: KindName | None = None
     users: bool = False
 
 
@@ -98,7 +99,7 @@ class AlertLabels(Strict):
 class AlertSample(AlertLabels):
     """An alert and what it must become."""
 
-    kind: str
+    kind: KindName
     entity: str | None = None
     expect: Mapping[str, Any] = {}
 

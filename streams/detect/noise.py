@@ -6,6 +6,7 @@ from functools import cache
 
 from pydantic import Field
 
+from streams.config.vocabularies import KindOrGroup
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 
@@ -28,7 +29,7 @@ class DedupRules(Strict):
     """The whole file."""
 
     default: DedupRule
-    kinds: dict[str, DedupRule]
+    kinds: dict[KindOrGroup, DedupRule]
 
 
 @cache

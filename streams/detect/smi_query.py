@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Annotated
 
 from pydantic import Field
 
+from streams.config.vocabularies import ActionName, KnownWords
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Attributes, Finding, Stream
@@ -52,7 +54,7 @@ class SmiRow(Strict):
     value: str
     kind: SignalKind
     severity: Severity
-    sets: dict[str, str] = Field(default_factory=dict)
+    sets: Annotated[dict[str, str], KnownWords] = Field(default_factory=dict)
     alone: bool = False
     """The label is specific enough without its heading, when no GPU was named."""
     counts: bool = False
@@ -66,7 +68,7 @@ class SmiSheet(Strict):
 
     headings: tuple[str, ...]
     rows: tuple[SmiRow, ...]
-    recovery: dict[str, str]
+    recovery: dict[str, ActionName]
     elements: dict[str, str]
     """Elements of the XML whose names differ from the labels of the text."""
     columns: dict[str, tuple[str, str]]

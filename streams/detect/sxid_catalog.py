@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from streams.config.vocabularies import ActionName, DeviceFamily
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.matching.log_patterns import PatternSample
@@ -15,7 +16,7 @@ class SxidEffect(Strict):
 
     codes: tuple[int, ...]
     effect: str
-    action: str
+    action: ActionName
     fatal: bool
     severity: Severity
 
@@ -26,7 +27,7 @@ class Unit(Strict):
     first: int
     last: int
     mnemonic: str
-    family: str
+    family: DeviceFamily
 
 
 class SxidCatalog(Strict):

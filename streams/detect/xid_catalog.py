@@ -7,6 +7,7 @@ from functools import cache
 
 from pydantic import Field
 
+from streams.config.vocabularies import ActionName, FamilyName
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.matching import re2_patterns
@@ -19,10 +20,10 @@ class XidCode(Strict):
 
     codes: tuple[int, ...]
     mnemonic: str
-    action: str
-    investigatory: str
+    action: ActionName
+    investigatory: ActionName
     severity: Severity
-    family: str
+    family: FamilyName
     cause: str
     eval_154: bool = Field(
         False, description="a 154 for the same GPU usually follows and overrides the action"
@@ -40,7 +41,7 @@ class Recovery(Strict):
 
     value: int
     words: str
-    action: str
+    action: ActionName
     severity: Severity
 
 
@@ -51,7 +52,7 @@ class Nvlink5Rule(Strict):
     status: tuple[int, ...] = ()
     reset_bits: tuple[int, int] | None = None
     down_reasons: tuple[int, ...] = ()
-    action: str
+    action: ActionName
 
 
 class LinkDown(Strict):

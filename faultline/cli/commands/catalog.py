@@ -11,6 +11,7 @@ from faultline.cli.lint_output import (
     LINT_EXITS,
     TEST_EXITS,
     in_folder,
+    lay_nothing_over,
     lay_over,
     lint_output_option,
     show_cases,
@@ -20,7 +21,10 @@ from faultline.cli.lint_output import (
 from faultline.cli.output import output_option
 
 _FOLDER = click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False)
+    "folder",
+    required=False,
+    envvar="FAULTLINE_CATALOG_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
 )
 
 
@@ -48,12 +52,13 @@ def lint_command(ctx: click.Context, folder: Path | None, strict: bool, output: 
     """Lint the catalog: values that do not fit, patterns that RE2 refuses, codes with two rows, rows that take each other's
     messages, signals that nothing correlates, families that no runbook handles.
 
-    FOLDER is what a site lays over it, as FAULTLINE_CATALOG_DIR names it; then only findings in its files are shown.
+    FOLDER is what a site lays over it (default: what FAULTLINE_CATALOG_DIR names); then only findings in its files are shown.
     """
-    lay_over(folder)
+    lay_nothing_over()
     from faultline.cli.lint_output import families_and_uncovered
     from faultline.lint.catalog import lint_catalog, tables
 
+    lay_over(folder)
     found, findings = tables(folder)
     families, uncovered = families_and_uncovered(ctx.obj)
     findings += lint_catalog(found, families, uncovered)

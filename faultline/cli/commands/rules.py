@@ -11,6 +11,7 @@ from faultline.cli.lint_output import (
     LINT_EXITS,
     TEST_EXITS,
     in_folder,
+    lay_nothing_over,
     lay_over,
     lint_output_option,
     show_cases,
@@ -20,7 +21,10 @@ from faultline.cli.lint_output import (
 from faultline.cli.output import output_option
 
 _FOLDER = click.argument(
-    "folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False)
+    "folder",
+    required=False,
+    envvar="FAULTLINE_CATALOG_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
 )
 
 
@@ -47,13 +51,14 @@ def lint_command(ctx: click.Context, folder: Path | None, strict: bool, output: 
     """Lint the tables of correlation: values that do not fit, unknown kinds and families, rows that are never reached, families
     without a runbook, and waits that outlast what the settings keep.
 
-    FOLDER is what a site lays over them, as FAULTLINE_CATALOG_DIR names it; then only findings in its files are shown.
+    FOLDER is what a site lays over them (default: what FAULTLINE_CATALOG_DIR names); then only findings in its files are shown.
     """
-    lay_over(folder)
+    lay_nothing_over()
     from faultline.cli.lint_output import families_and_uncovered
     from faultline.lint.rules import lint_rules, tables
     from faultline.runtime.settings import load
 
+    lay_over(folder)
     found, findings = tables(folder)
     _, uncovered = families_and_uncovered(ctx.obj)
     findings += lint_rules(found, load(ctx.obj).correlator, uncovered)

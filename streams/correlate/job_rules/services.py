@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis
@@ -35,7 +36,7 @@ class ServicePolicy(Strict):
     """`services.yaml`."""
 
     jobs: int
-    alone: frozenset[str]
+    alone: frozenset[Literal["registry", "webhook", "resolver", "storage"]]
     lasts_s: float
     within_s: float
     over_s: float

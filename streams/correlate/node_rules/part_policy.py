@@ -8,6 +8,7 @@ from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
+from streams.config.vocabularies import FamilyName
 from streams.config.yaml_tables import Strict, load_table
 from streams.model.entity import Part
 
@@ -42,8 +43,8 @@ class PartPolicy(Strict):
     prefer: tuple[str, ...]
     not_power: frozenset[str]
     not_dark: frozenset[str]
-    trouble: Mapping[str, str]
-    takes: frozenset[str]
+    trouble: Mapping[FamilyName, str]
+    takes: frozenset[FamilyName]
     feeds_hot: str
     feeds_dark: str
     complains_before_s: float

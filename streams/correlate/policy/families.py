@@ -13,6 +13,7 @@ from typing import Literal, cast
 
 from pydantic import ConfigDict, model_validator
 
+from streams.config.vocabularies import ActionName, FamilyName, KindName
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
@@ -23,6 +24,10 @@ GPU_KINDS = (SignalKind.GPU_XID, SignalKind.GPU_OFF_BUS)
 FAILURES = (SignalKind.JOB_FAILED, SignalKind.JOB_STALLED)
 """Kinds of what a job's programs and pods report of its failures."""
 
+Domain = Literal[
+    "application", "fabric", "gpu", "hang", "host", "link", "node", "outage", "pfc", "planned_work", "platform", "power",
+    "preemption", "shared", "silent", "storage", "straggler",
+]  # fmt: skip
 Role = Literal["cause", "application", "symptom", "context"]
 FoundOn = Literal["gpu", "node", "job", "own"]
 Stops = Literal["open", "near", "never"]
@@ -38,15 +43,15 @@ class FamilyRow(Strict):
     """One row: how a family ranks, what follows from it and how it is told."""
 
     rank: int
-    domain: str
+    domain: Domain
     severity: Severity
     title: str
     reason: str
     with_ranks: str = ""
     found_on: FoundOn = "own"
-    explains: tuple[str, ...] = ()
-    explains_near: tuple[str, ...] = ()
-    explains_weak: tuple[str, ...] = ()
+    explains: tuple[FamilyName, ...] = ()
+    explains_near: tuple[FamilyName, ...] = ()
+    explains_weak: tuple[FamilyName, ...] = ()
     cap: Certainty = Certainty.DECISIVE
     stops: Stops = "open"
     stale_h: float | None = None
@@ -55,11 +60,11 @@ class FamilyRow(Strict):
 class SignalRule(Strict):
     """Which family a signal belongs to, the part it plays there and how far it goes."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[KindName, ...]
     subtypes: frozenset[str] = frozenset()
     severities: frozenset[Severity] = frozenset()
     where: Mapping[str, tuple[str, ...]] = {}
-    family: str
+    family: FamilyName
     role: Role = "cause"
     certainty: Certainty = Certainty.LIKELY
     lasts_s: float = 0
@@ -86,8 +91,8 @@ class SignalRule(Strict):
 
 
 class _Actions(Strict):
-    decisive: frozenset[str]
-    context: frozenset[str]
+    decisive: frozenset[ActionName]
+    context: frozenset[ActionName]
 
 
 class _Storage(Strict):
@@ -190,7 +195,7 @@ class Families(Strict):
 
     model_config = ConfigDict(ignored_types=(cached_property,))
 
-    families: Mapping[str, FamilyRow]
+    families: Mapping[FamilyName, FamilyRow]
     actions: _Actions
     symptoms: frozenset[int]
     sympathetic: frozenset[str]
@@ -372,5 +377,6 @@ def level(certainty: Certainty) -> int:
     return _LEVELS.index(certainty)
 
 
-families = cache(partial(load_table, Path(__file__).with_name("families.yaml"), Families))
-"""The table that ships."""
+FILE = Path(__file__).with_name("families.yaml")
+families = cache(partial(load_table, FILE, Families))
+"""The table that ships, with what a site lays over it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from streams.config.vocabularies import FamilyName
 from streams.config.yaml_tables import Strict, load_table
 from streams.model.signal import Severity
 
@@ -28,15 +29,15 @@ class BurstPolicy(Strict):
 class MaintenancePolicy(Strict):
     """What planned maintenance of a node explains."""
 
-    expected: frozenset[str]
-    shared: frozenset[str]
+    expected: frozenset[FamilyName]
+    shared: frozenset[FamilyName]
     nearly_all: float
 
 
 class HandledPolicy(Strict):
     """What a node that is closed for one incident does not take in."""
 
-    apart: frozenset[str]
+    apart: frozenset[FamilyName]
 
 
 class WaitingPolicy(Strict):
@@ -107,7 +108,7 @@ class RepeatPolicy(Strict):
     kept: int
     days_shown: int
     first_on_host: int
-    without: frozenset[str] = Field(alias="except")
+    without: frozenset[FamilyName] = Field(alias="except")
 
     @property
     def window(self) -> timedelta:
@@ -118,7 +119,7 @@ class RepeatPolicy(Strict):
 class SeverityRow(Strict):
     """One row of the severity table."""
 
-    families: frozenset[str]
+    families: frozenset[FamilyName]
     jobs: int | None = None
     gpus: int = 0
     severity: Severity = Field(alias="is")
@@ -135,7 +136,7 @@ class Policy(Strict):
     flapping_s: int
     maintenance: MaintenancePolicy
     handled: HandledPolicy
-    deadly: frozenset[str]
+    deadly: frozenset[FamilyName]
     waiting: WaitingPolicy
     starts: StartPolicy
     own_failures: OwnFailurePolicy

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from streams.config.vocabularies import KnownWords
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import FOLDER, load_catalog
 from streams.detect.matching import re2_patterns
@@ -69,7 +70,7 @@ class PatternRow(Strict):
     fields: tuple[str, ...] = ()
     subtypes: dict[str, str] = Field(default_factory=dict)
     """Subtypes and their patterns; the first found in the message counts."""
-    sets: dict[str, Attribute] = Field(default_factory=dict)
+    sets: Annotated[dict[str, Attribute], KnownWords] = Field(default_factory=dict)
     source: str
     samples: tuple[PatternSample, ...] = Field(min_length=1)
     look_alikes: tuple[str, ...] = Field(min_length=1)

@@ -26,7 +26,7 @@ class PauseMetric(Strict):
 
     pattern: str
     measures: Measure
-    direction: str
+    direction: Literal["received", "sent", "received_by_switch"]
     on_switch: bool = False
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from streams.config.vocabularies import KnownWords
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.model.kinds import SignalKind
@@ -133,7 +134,7 @@ class MetricRow(Strict):
     metrics: tuple[NamedMetric, ...] = Field(min_length=1)
     of: tuple[NamedMetric, ...] = ()
     """The second metric of `share`, `ratio` and `zeros`, exporter for exporter as in `metrics`."""
-    attributes: Mapping[str, str]
+    attributes: Annotated[Mapping[str, str], KnownWords]
     says: str
     """The attribute that holds what was measured."""
     source: str = Field(min_length=10)

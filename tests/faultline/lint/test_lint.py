@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -87,8 +89,8 @@ SXID_TWICE = {**shipped("sxid"), "effects": [*shipped("sxid")["effects"], shippe
 @pytest.mark.parametrize(
     ("name", "content", "level", "says", "line"),
     [
-        ("lines/a", one_row(severity="grave"), "fault", "rows.0.severity", 4),
-        ("lines/a", one_row(color="red"), "fault", "rows.0.color", 12),
+        ("lines/a", one_row(severity="grave"), "fault", "row a: severity", 4),
+        ("lines/a", one_row(color="red"), "fault", "row a: color", 12),
         ("lines/a", one_row(opens="ECC (lost"), "fault", "RE2 refuses", 6),
         ("lines/a", one_row(fields=["(?P<x>a)", "(?<=x)b"]), "fault", "RE2 refuses", 14),
         ("lines/a", two_rows(), "fault", "there are two rows a", 12),
@@ -102,7 +104,7 @@ SXID_TWICE = {**shipped("sxid"), "effects": [*shipped("sxid")["effects"], shippe
         ),
         ("xid", XID_TWICE, "fault", "has two rows", None),
         ("sxid", SXID_TWICE, "fault", "has two rows", None),
-        ("xid", XID_FAMILY, "fault", "there is no family 'gpu_gone'", None),
+        ("xid", XID_FAMILY, "fault", "'gpu_gone'", None),
     ],
     ids=["schema", "unknown key", "pattern", "pattern in a list", "same id", "same words", "takes a sample",
          "xid twice", "sxid twice", "unknown family"],
@@ -174,16 +176,16 @@ def drop_family(content: Any) -> None:
     ("changes", "level", "says"),
     [
         ({"families": set_at("families", "hang", "rank", value="high")}, "fault", "families.hang.rank"),
-        ({"families": add_rule(kinds=["gpu.sparkle"])}, "fault", "there is no kind 'gpu.sparkle'"),
+        ({"families": add_rule(kinds=["gpu.sparkle"])}, "fault", "'gpu.sparkle'"),
         ({"families": add_rule(kinds=["gpu.slow"])}, "fault", "it is never reached for gpu.slow"),
         ({"families": add_rule(kinds=["node.thermal"], subtypes=["fan"], severities=["error"])}, "fault", "node.thermal fan"),
         ({"families": add_rule(kinds=["fabric.pfc_storm"], says="{a.b}")}, "fault", "cannot be filled in"),
-        ({"families": drop_family}, "fault", "unheard is no family that the correlator knows"),
+        ({"families": drop_family}, "fault", "families.unheard: 'unheard'"),
         ({"families": lambda c: c["families"]["hang"].update(explains=["node_down"])}, "fault", "ranks as high or higher"),
         ({"families": set_at("families", "hang", "rank", value=100)}, "warning", "the same rank"),
         ({"families": set_at("families", "hang", "title", value="{job!r}")}, "fault", "cannot be filled in"),
         ({"uncovered": ("hang",)}, "warning", "no runbook of its own handles the family hang"),
-        ({"policy": set_at("deadly", value=["gpu_gone"])}, "fault", "there is no family 'gpu_gone'"),
+        ({"policy": set_at("deadly", value=["gpu_gone"])}, "fault", "'gpu_gone'"),
         ({"policy": lambda c: c["severity"].append({"families": ["node_down"], "is": "info"})}, "fault", "never reached"),
         ({"policy": set_at("bursts", "silence_s", value=20_000)}, "fault", "is not shorter than bursts.sticky_s"),
         ({"policy": set_at("starts", "apart_s", value=1000)}, "fault", "starts.patience_s"),
@@ -293,7 +295,7 @@ def test_findings_of_a_folder_are_those_in_its_files_and_sarif_has_their_lines(t
     (tmp_path / "other.yaml").write_text("{}\n")
     ran = run("catalog", "lint", str(tmp_path))
     assert ran.exit_code == 1
-    assert f"{tmp_path}/lines/nvrm.yaml:2:5: fault: rows." in ran.stdout
+    assert f"{tmp_path}/lines/nvrm.yaml:2:5: fault: row mine: " in ran.stdout
     assert f"{tmp_path}/other.yaml:1:1: fault: there is no table other.yaml" in ran.stdout
     told = json.loads(run("catalog", "lint", str(tmp_path), "-o", "sarif").stdout)
     places = [one["locations"][0]["physicalLocation"] for one in told["runs"][0]["results"]]
@@ -306,3 +308,17 @@ def test_a_warning_fails_only_a_strict_lint(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({**SCENARIO, "jobs": {"nodes": [64]}}))
     assert run("scenario", "lint", str(file)).exit_code == 0
     assert run("scenario", "lint", str(file), "--strict").exit_code == 1
+
+
+def test_a_folder_whose_families_cannot_be_read_is_linted_with_their_place(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy/families.yaml").write_text("families:\n  gpu_off_buss: {rank: 3}\n")
+    linted = subprocess.run(
+        [sys.executable, "-m", "faultline", "rules", "lint", str(tmp_path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert linted.returncode == 1
+    assert linted.stdout == (
+        f"{tmp_path}/policy/families.yaml:2:3: fault: families.gpu_off_buss: 'gpu_off_buss' is not a known value; "
+        "did you mean gpu_off_bus?\n"
+    )

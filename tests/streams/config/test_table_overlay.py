@@ -76,7 +76,9 @@ def test_an_overlay_is_checked_like_the_table_that_ships(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overlay(tmp_path, monkeypatch, xid="codes: [{codes: [79], severity: loud}]")
-    with pytest.raises(ConfigError, match=r"xid\.yaml over xid\.yaml: codes\.\d+\.severity: Input should be"):
+    with pytest.raises(
+        ConfigError, match=r"xid\.yaml over xid\.yaml: code 79: severity: 'loud' is none of info"
+    ):
         load_table(FOLDER / "xid.yaml", XidCatalog)
 
 
