@@ -111,6 +111,7 @@ async def cluster_of_topics(settings: Settings) -> ClusterDocuments:
 
 def cluster_of_capture(settings: Settings, capture: Path) -> ClusterDocuments:
     """The documents of every incident of a capture, as a replay decides them."""
+    from faultline.cli.left_out import tell_left_out
     from faultline.replay.capture import read
     from faultline.replay.replay import AFTERMATH, facts_of, replay_capture
     from streams.correlate import Config
@@ -126,6 +127,7 @@ def cluster_of_capture(settings: Settings, capture: Path) -> ClusterDocuments:
             nodes[name] = fact
         else:
             nodes.pop(name, None)
+    tell_left_out(taken)
     timeline = sorted([*decided.revisions, *decided.timeline], key=lambda entry: entry.at)
     return ClusterDocuments(
         taken.meta.cluster, decided.incidents, decided.runs, timeline, nodes, taken.meta.end + AFTERMATH

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from faultline.cli.left_out import tell_left_out
 from faultline.cli.progress import progress
 from faultline.cli.since import since_of
 from faultline.replay.against import Compared, Production, Revisions, compared
@@ -54,6 +55,7 @@ class ReplayOrder:
         bar = partial(progress, "taking records", unit="offsets")
         with opened(source, self._settings, begin, end, bar=bar) as capture:
             yield capture
+            tell_left_out(capture)
 
     def replayed(
         self,
@@ -96,7 +98,9 @@ class ReplayOrder:
         capture = read(directory)
         runbooks = {book.id: str(book.revision) for book in self._runbooks_of(capture)}
         now = Versions(faultline=version("faultline"), runbooks=runbooks)
-        return Expected.of(self.replayed(capture), self._modes(capture), now)
+        found = Expected.of(self.replayed(capture), self._modes(capture), now)
+        tell_left_out(capture)
+        return found
 
     def differing(self, directory: Path, file: Path) -> list[str]:
         """How a kept capture's results differ from those in `file`, as text; empty when they are the same."""

@@ -21,12 +21,11 @@ from faultline.replay.decisions import decisions_of, decisions_of_topics
 from faultline.replay.difference import Aspect, Difference, Pair, differences
 from faultline.replay.explanations import Explanations
 from faultline.replay.pipeline import Happened
-from faultline.replay.recorded_inputs import where
+from faultline.replay.recorded_inputs import decoded
 from faultline.replay.replayed import Replayed
 from faultline.replay.topic_records import in_time_order
 from runbooks.engine.run.shadow_mode import NO_TICKET_SYSTEM
 from streams.kafka.topics import INCIDENTS, NOTICES, RUNS, Topic
-from streams.model.codec import decode
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
 from streams.model.run import Mode, Run
@@ -115,7 +114,7 @@ class Production:
         """Read it.
 
         Raises:
-            BadInput: when the capture holds no incidents of production, or a record cannot be read.
+            BadInput: when the capture holds no incidents of production.
         """
         if INCIDENTS.name not in capture.records and INCIDENTS.name not in capture.state:
             raise BadInput("the capture holds no `incidents` topic: there is nothing to compare with")
@@ -248,9 +247,5 @@ def _reason(incident: Incident | None) -> str:
 def _documents(capture: Capture, topic: Topic, kind: type[T]) -> Iterator[T]:
     for source in (capture.state, capture.records):
         for record in in_time_order(source.get(topic.name, ())):
-            if record.value is None:
-                continue
-            try:
-                yield decode(kind, record.value)
-            except BadInput as error:
-                raise BadInput(f"{where(capture, record)}: {error}") from error
+            if (document := decoded(capture, kind, record)) is not None:
+                yield document

@@ -26,6 +26,7 @@ from faultline.replay.manifest import MANIFEST, Manifest, read_manifest
 from faultline.replay.record_format import json_of, record_line
 from faultline.replay.topic_folder import TopicFolder
 from faultline.replay.topic_records import TopicFile, blocks
+from faultline.replay.unread_records import UnreadRecords
 from streams.inventory.recorded_watch import read_change
 from streams.model.clock import parse_rfc3339, rfc3339
 from streams.model.errors import BadInput
@@ -63,6 +64,7 @@ class Capture:
 
     `records` and `state` are in memory, or read whenever they are iterated (`StoredTopic`). `state` is what compacted topics
     held at `meta.lead`: the last record of each key until then. `settings` and `runbooks` are a file and a folder of the capture.
+    `unread` grows with the records that whoever reads the capture could not make out.
     """
 
     meta: Meta
@@ -72,6 +74,7 @@ class Capture:
     state: Mapping[str, Collection[RawRecord]] = field(default_factory=dict)
     settings: Path | None = None
     runbooks: Path | None = None
+    unread: UnreadRecords = field(default_factory=UnreadRecords, compare=False)
 
 
 def read(directory: Path) -> Capture:

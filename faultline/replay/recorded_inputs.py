@@ -12,6 +12,8 @@ the capture:
   record knows: for its incident the recorded reports count, and those of the replay's shadow run are left out, whose end would
   put an incident that is being mitigated back to open.
 - `node.planned_work` follows from commands: the recorded ones count only in a capture without commands.
+
+A record that cannot be read is left out and counted, as production writes it to `dead-letters` and goes on.
 """
 
 from __future__ import annotations
@@ -94,17 +96,9 @@ class RunReports:
 
     @classmethod
     def of(cls, capture: Capture) -> RunReports:
-        """As a capture's runs and commands have it.
-
-        Raises:
-            BadInput: naming the run that cannot be read.
-        """
-        runs = (
-            _decoded(capture, _RunMode, record)
-            for record in _with_state(capture, RUNS.name)
-            if record.value is not None
-        )
-        incidents = {run.incident for run in runs if run.plan.mode is not Mode.SHADOW}
+        """As a capture's runs and commands have it."""
+        runs = (decoded(capture, _RunMode, record) for record in _with_state(capture, RUNS.name))
+        incidents = {run.incident for run in runs if run is not None and run.plan.mode is not Mode.SHADOW}
         return cls(incidents, has_commands=COMMANDS.name in capture.records)
 
     def counts_recorded(self, signal: Signal) -> bool:
@@ -135,21 +129,17 @@ def _incident_of(signal: Signal) -> str:
 
 
 def news_of(capture: Capture, facts: Iterable[FactNews]) -> list[News]:
-    """Facts, controls and commands of a capture in the order in which a replay takes them.
-
-    Raises:
-        BadInput: naming the record that cannot be read.
-    """
+    """Facts, controls and commands of a capture in the order in which a replay takes them."""
     controls = [
-        ControlNews(record.timestamp, _decoded(capture, Control, record))
+        ControlNews(record.timestamp, control)
         for record in in_time_order(capture.records.get(CONTROLS.name, ()))
-        if record.value is not None
+        if (control := decoded(capture, Control, record)) is not None
     ]
     commands = [
         CommandNews(record.timestamp, command)
         for record in in_time_order(capture.records.get(COMMANDS.name, ()))
-        if record.value is not None
-        if (command := _decoded(capture, Command, record)).verb not in CLUSTER_VERBS or not controls
+        if (command := decoded(capture, Command, record)) is not None
+        if command.verb not in CLUSTER_VERBS or not controls
     ]
     news: list[News] = [*facts, *controls, *commands]
     return sorted(news, key=lambda one: (one.at, _ORDER[type(one)]))
@@ -161,14 +151,15 @@ def state_of(capture: Capture) -> Iterator[FactNews | ControlNews | Incident]:
     Incidents that were open then begin anew, from the records of the warm-up.
     """
     for record in in_time_order(capture.state.get(INCIDENTS.name, ())):
-        if record.value is not None and (incident := _decoded(capture, Incident, record)).state in _COUNTED:
+        incident = decoded(capture, Incident, record)
+        if incident is not None and incident.state in _COUNTED:
             yield incident
     for record in in_time_order(capture.state.get(INVENTORY.name, ())):
-        if record.value is not None:
-            yield fact_news(capture, record)
+        if record.value is not None and (news := fact_news(capture, record)) is not None:
+            yield news
     for record in in_time_order(capture.state.get(CONTROLS.name, ())):
-        if record.value is not None:
-            yield ControlNews(record.timestamp, _decoded(capture, Control, record))
+        if (control := decoded(capture, Control, record)) is not None:
+            yield ControlNews(record.timestamp, control)
 
 
 def recorded_runs(capture: Capture) -> tuple[Run, ...]:
@@ -176,19 +167,19 @@ def recorded_runs(capture: Capture) -> tuple[Run, ...]:
     latest: dict[bytes, RawRecord] = {}
     for record in in_time_order(_with_state(capture, RUNS.name)):
         latest[record.key or b""] = record
-    return tuple(_decoded(capture, Run, one) for one in latest.values() if one.value is not None)
+    return tuple(run for one in latest.values() if (run := decoded(capture, Run, one)) is not None)
 
 
-def fact_news(capture: Capture, record: RawRecord) -> FactNews:
-    """One record of the inventory topic.
-
-    Raises:
-        BadInput: naming the record that cannot be read.
-    """
+def fact_news(capture: Capture, record: RawRecord) -> FactNews | None:
+    """One record of the inventory topic; None when it cannot be read."""
     if record.key is None or record.key.count(b"/") < 2:
-        raise BadInput(f"{where(capture, record)}: an inventory record needs its key, CLUSTER/KIND/NAME")
-    fact = _decoded(capture, FactRecord, record).fact if record.value is not None else None
-    return FactNews(record.timestamp, record.key.decode(errors="replace"), fact)
+        why = "an inventory record needs its key, CLUSTER/KIND/NAME"
+        capture.unread.add(record, why, lambda: where(capture, record))
+        return None
+    told = decoded(capture, FactRecord, record)
+    if told is None and record.value is not None:
+        return None
+    return FactNews(record.timestamp, record.key.decode(errors="replace"), told.fact if told else None)
 
 
 def _with_state(capture: Capture, topic: str) -> Iterator[RawRecord]:
@@ -196,11 +187,15 @@ def _with_state(capture: Capture, topic: str) -> Iterator[RawRecord]:
     yield from capture.records.get(topic, ())
 
 
-def _decoded(capture: Capture, kind: type[T], record: RawRecord) -> T:
+def decoded(capture: Capture, kind: type[T], record: RawRecord) -> T | None:
+    """What a record holds; None for a tombstone, and for one that cannot be read, which the capture keeps in `unread`."""
+    if record.value is None:
+        return None
     try:
-        return decode(kind, record.value or b"")
+        return decode(kind, record.value)
     except BadInput as error:
-        raise BadInput(f"{where(capture, record)}: {error}") from error
+        capture.unread.add(record, str(error), lambda: where(capture, record))
+        return None
 
 
 def where(capture: Capture, record: RawRecord) -> str:

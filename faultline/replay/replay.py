@@ -125,7 +125,7 @@ def replay_capture(
             pipeline.take(found)
         decided = pipeline.finish()
     decided.records = sum(survey.records for survey in inputs.surveys())
-    decided.dead_letters = inputs.dead_letters
+    decided.dead_letters = inputs.dead_letters + len(capture.unread)
     return decided
 
 
@@ -197,4 +197,5 @@ def facts_of(capture: Capture) -> Iterator[FactNews]:
             yield FactNews(at, key, record.fact if record else None)
         return
     for published in in_time_order(capture.records.get(INVENTORY.name, ())):
-        yield fact_news(capture, published)
+        if (news := fact_news(capture, published)) is not None:
+            yield news

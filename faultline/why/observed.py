@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from faultline.replay.capture import Capture
 from faultline.replay.pipeline import Happened
-from faultline.replay.recorded_inputs import CommandNews, FactNews
+from faultline.replay.recorded_inputs import CommandNews, FactNews, decoded
 from faultline.replay.replay import replay_capture
 from faultline.replay.replayed import Replayed, Standing
 from faultline.replay.topic_records import in_time_order
@@ -17,7 +17,6 @@ from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.correlate import Config
 from streams.kafka.topics import RUNS
-from streams.model.codec import decode
 from streams.model.conversation import Command, TimelineEntry
 from streams.model.facts import PodFact
 from streams.model.incident import Incident
@@ -124,5 +123,5 @@ def _recorded(capture: Capture, at: datetime) -> list[Run]:
         for record in in_time_order(records):
             if record.key is not None and record.timestamp <= at:
                 latest[record.key] = record
-    found = [decode(Run, record.value) for record in latest.values() if record.value is not None]
+    found = [run for one in latest.values() if (run := decoded(capture, Run, one)) is not None]
     return sorted(found, key=lambda run: (run.created_at, run.id))

@@ -60,6 +60,7 @@ def command(config: Path | None, capture: Path | None, output: str) -> None:
 
 def at_the_end_of(capture: Path) -> tuple[Iterable[Fact], datetime]:
     """The facts as they stand at the end of a capture, and when that is."""
+    from faultline.cli.left_out import tell_left_out
     from faultline.replay.capture import read
     from faultline.replay.replay import facts_of
 
@@ -70,6 +71,7 @@ def at_the_end_of(capture: Path) -> tuple[Iterable[Fact], datetime]:
             facts.pop(key, None)
         else:
             facts[key] = fact
+    tell_left_out(whole)
     return facts.values(), whole.meta.end
 
 

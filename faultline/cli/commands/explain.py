@@ -110,6 +110,7 @@ async def _live(settings: Settings, prefix: str) -> _Found:
 
 
 def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
+    from faultline.cli.left_out import tell_left_out
     from faultline.cli.names import listed
     from faultline.cli.read_topics import pick
     from faultline.replay.capture import read
@@ -124,6 +125,7 @@ def _from_capture(directory: Path, settings: Settings, prefix: str) -> _Found:
     decided = replay_capture(
         capture, responder=settings.responder, config=Config.of(settings.correlator), reviews=reviews
     )
+    tell_left_out(capture)
     incident = pick(
         decided.incidents, prefix, see=f"{directory} has {listed(decided.incidents) or 'no incident'}"
     )

@@ -84,6 +84,7 @@ async def _live(settings: Settings, since: datetime, now: datetime, window: time
 
 
 def _of_capture(settings: Settings, capture: Path, window: timedelta) -> ShadowReport:
+    from faultline.cli.left_out import tell_left_out
     from faultline.replay.capture import read
     from faultline.replay.replay import AFTERMATH, replay_capture
     from runbooks.engine.shadow_report import shadow_report
@@ -91,6 +92,7 @@ def _of_capture(settings: Settings, capture: Path, window: timedelta) -> ShadowR
 
     taken = read(capture)
     decided = replay_capture(taken, responder=settings.responder, config=Config.of(settings.correlator))
+    tell_left_out(taken)
     return shadow_report(
         decided.runs,
         decided.timeline,

@@ -86,6 +86,7 @@ def _source(
     settings: Settings, capture: Path | None, archive: str, when: str
 ) -> Iterator[tuple[Capture, datetime]]:
     """What is replayed, and the time that is asked about."""
+    from faultline.cli.left_out import tell_left_out
     from faultline.cli.since import since_of
     from faultline.replay.sources import KAFKA, opened
     from faultline.why.observed import AFTER
@@ -101,6 +102,7 @@ def _source(
                 held = f"{moment(found.meta.lead)} to {moment(found.meta.end)}"
                 raise BadInput(f"{capture} holds {held}, and nothing of {moment(at)}")
             yield found, at
+            tell_left_out(found)
         return
     now = utc_now()
     at = since_of(when, now, "--at") if when else now
@@ -108,3 +110,4 @@ def _source(
         raise BadInput(f"--at {moment(at)} is still to come")
     with opened(archive or KAFKA, settings, at - LOOKED_AT, min(at + AFTER, now)) as found:
         yield found, at
+        tell_left_out(found)

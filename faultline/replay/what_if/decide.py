@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import cast
 
@@ -21,6 +21,7 @@ from faultline.replay.decisions import Decision, ceilings, decisions_of
 from faultline.replay.planned import actions_of
 from faultline.replay.recorded_inputs import FactNews, recorded_runs, state_of
 from faultline.replay.replay import facts_of, replay_capture
+from faultline.replay.unread_records import UnreadRecords
 from faultline.replay.what_if.failed import Failed
 from faultline.replay.what_if.outages import Held, HeldHours, Outage, outages_of
 from faultline.replay.what_if.sides import Side
@@ -45,6 +46,8 @@ class Decided:
     records: int
     signals: int
     until: datetime
+    unread: UnreadRecords = field(default_factory=UnreadRecords)
+    """Records of the capture that could not be read."""
 
 
 def decided(side: Side) -> Decided:
@@ -71,6 +74,7 @@ def decided(side: Side) -> Decided:
         records=replayed.records,
         signals=replayed.signals,
         until=meta.end,
+        unread=side.capture.unread,
     )
 
 
@@ -102,7 +106,10 @@ def both(before: Side, after: Side, done: Callable[[], None] = lambda: None) -> 
             # A thread that still reads would keep the pool open: it ends when its process does.
             for process in processes:
                 process.kill()
-    return waiting[0].result(), waiting[-1].result()
+    found = waiting[0].result(), waiting[-1].result()
+    for side in found:
+        before.capture.unread.take(side.unread)
+    return found
 
 
 def group_window_s(settings: Settings) -> float:
