@@ -212,7 +212,7 @@ def _steps(runs: Iterable[Run], modes: Mapping[str, Mode]) -> Iterator[DecidedSt
     for run in runs:
         for planned in run.plan.steps:
             record = run.step(planned.id)
-            if planned.target is None or not (verdict := _verdict(run, record)):
+            if planned.target is None or not (verdict := _verdict(run, planned, record)):
                 continue
             reason = record.reason
             if verdict == "would" and planned.destructive and modes.get(run.plan.runbook) is Mode.APPROVE:
@@ -221,9 +221,15 @@ def _steps(runs: Iterable[Run], modes: Mapping[str, Mode]) -> Iterator[DecidedSt
             yield _step(run, planned, verdict, reason)
 
 
-def _verdict(run: Run, record: StepRecord) -> str:
-    """The verdict of the guardrails; a step that an acting run took was allowed, whatever became of it."""
-    acted = run.plan.mode is not Mode.SHADOW and record.state not in _NOT_REACHED
+def _verdict(run: Run, planned: PlannedStep, record: StepRecord) -> str:
+    """The verdict of the guardrails; a step that an acting run took was allowed, whatever became of it.
+
+    A question of the runbook stays one that people are asked, whether they answered or the incident was over before they did.
+    """
+    acts = run.plan.mode is not Mode.SHADOW
+    if planned.action == "ask" and acts and record.state is not StepState.SKIPPED:
+        return record.verdict or "needs_approval"
+    acted = acts and record.state not in _NOT_REACHED
     return record.verdict or ("would" if acted else "")
 
 

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from faultline.replay.difference import Aspect, Difference, Pair
+from runbooks.engine.approvals import about
 from runbooks.language.schema import Runbook
 from streams.model.clock import to_the_second
-from streams.model.run import Approval, EffectState, Mode, Run, RunOutcome, StepState
+from streams.model.run import Approval, EffectState, Mode, PlannedStep, Run, RunOutcome, StepState
 
 _OF_PLANS = frozenset(
     {Aspect.RUNBOOK, Aspect.MODE, Aspect.VERDICT, Aspect.ACTION, Aspect.STEP, Aspect.TICKET, Aspect.PAGE}
@@ -38,12 +39,12 @@ class Explanations:
         self._revisions: Mapping[str, int] = {book.id: book.revision for book in runbooks}
         self._others = others
         self._skipped = {
-            (run.incident, f"{planned.action} {planned.target}"): run.step(planned.id).reason
+            (run.incident, f"{planned.action} {planned.target}")
             for run in here
             for planned in run.plan.steps
             if run.step(planned.id).state is StepState.SKIPPED
         }
-        """Why the replay goes without a step that it planned, by incident and step."""
+        """Steps that the replay planned and goes without, by incident and step."""
 
     def of(self, pair: Pair, difference: Difference) -> str:
         """The explanation of one difference of a pair; empty when there is none."""
@@ -62,8 +63,11 @@ class Explanations:
                 yield f"run {run.id} was carried out: {run.outcome or run.state.value}{_because(run.reason)}"
 
     def _done_before(self, pair: Pair, runs: Sequence[Run], difference: Difference) -> Iterator[str]:
-        """A replay judges every step again when its incident is revised, and then finds done what production did meanwhile."""
-        if pair.after is None or not (skipped := self._skipped.get((pair.after.incident, difference.what))):
+        """A replay judges every step again when its incident is revised, and then finds done what production did meanwhile.
+
+        Why the replay thinks that it was done is not told: it does not know of production's run, and names somebody else.
+        """
+        if pair.after is None or (pair.after.incident, difference.what) not in self._skipped:
             return
         for run in _carried_out(runs):
             for planned in run.plan.steps:
@@ -71,7 +75,8 @@ class Explanations:
                 if effect is None or difference.what != f"{planned.action} {planned.target}":
                     continue
                 if effect.state in (EffectState.CONFIRMED, EffectState.UNDONE):
-                    yield f"production did it, and the replay saw that it was done: {skipped}"
+                    at = to_the_second(effect.confirmed_at or effect.intended_at)
+                    yield f"production did it at {at} in run {run.id}, and the replay then found it done"
 
     def _revised(self, runs: Sequence[Run]) -> Iterator[str]:
         for run in runs:
@@ -88,10 +93,11 @@ def _answers(runs: Sequence[Run], difference: Difference) -> Iterator[str]:
         for planned in run.plan.steps:
             if difference.what != f"{planned.action} {planned.target}":
                 continue
-            for approval in run.approvals:
-                if approval.step == planned.id:
-                    yield _decided(approval)
-            effect = run.step(planned.id).effect
+            yield from _approvals(run, planned, difference)
+            record = run.step(planned.id)
+            if record.state in (StepState.PENDING, StepState.CANCELLED) and not record.verdict:
+                yield f"run {run.id} did not come to it: {run.outcome or run.state.value}{_because(run.reason)}"
+            effect = record.effect
             if effect is not None and effect.state is EffectState.REFUSED:
                 yield f"the connector refused {planned.action} {planned.target}{_because(effect.reason)}"
         if run.outcome in (RunOutcome.ESCALATED, RunOutcome.FAILED, RunOutcome.REJECTED, RunOutcome.EXPIRED):
@@ -99,6 +105,18 @@ def _answers(runs: Sequence[Run], difference: Difference) -> Iterator[str]:
         if run.taken_over_by or run.overruled:
             who = run.taken_over_by or "a person"
             yield f"{who} took a decision about run {run.id}{_because(run.reason)}"
+
+
+def _approvals(run: Run, planned: PlannedStep, difference: Difference) -> Iterator[str]:
+    """What people said about the step, or about the plan that it is part of: an approval counts for all of it."""
+    for approval in run.approvals:
+        if approval.step == planned.id:
+            yield _decided(approval)
+    if planned.action == "ask" or difference.after != "needs_approval":
+        return
+    for approval in about(run, difference.why_after.partition(": ")[0]).approvals:
+        if approval.approved and approval.digest == run.plan.digest:
+            yield f"{_decided(approval)}, and with it the plan that {planned.id} is part of"
 
 
 def _carried_out(runs: Sequence[Run]) -> Iterator[Run]:

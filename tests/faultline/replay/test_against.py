@@ -15,6 +15,9 @@ from click.testing import CliRunner, Result
 from faultline.cli.main import cli
 from faultline.replay.against import EDGE
 from faultline.replay.capture import Capture, write
+from faultline.replay.decisions import decisions_of_topics
+from faultline.replay.difference import Aspect, Difference, Pair
+from faultline.replay.explanations import Explanations
 from faultline.replay.pipeline import Happened
 from faultline.replay.replay import Replayed, replay_capture
 from runbooks.language.loader import load
@@ -148,6 +151,67 @@ def test_a_step_that_a_person_approved_is_explained_by_the_approval(tmp_path: Pa
     explained = against(production(real), tmp_path / "other")
     assert [one["explained"] for one in unexplained["differences"]] == [""]  # type: ignore[attr-defined]
     assert f"explained: ops@example.com approved step {cordon}" in explained.output
+
+
+@pytest.mark.parametrize(
+    ("step", "rule", "digest", "is_explained"),
+    [
+        ("drain", "certainty", "", True),
+        ("drain", "blast radius", "", False),
+        ("drain", "certainty", "another plan", False),
+    ],
+)
+def test_an_approval_explains_every_step_of_the_plan_that_it_counts_for(
+    step: str, rule: str, digest: str, is_explained: bool
+) -> None:
+    run = carried_out()
+    approval = Approval("cordon", True, "Ada", run.created_at, digest or run.plan.digest, rule="certainty")
+    one, asked = explained_step(replace(run, approvals=(approval,)), step)
+    told = Explanations([replace(run, approvals=(approval,))], LIBRARY).of(
+        one, replace(asked, after="needs_approval", why_after=f"{rule}: the evidence is likely")
+    )
+    assert (
+        "Ada approved step cordon at" in told and "the plan that drain is part of" in told
+    ) is is_explained
+    assert bool(told) is is_explained
+
+
+def test_what_production_did_is_not_said_to_be_the_work_of_a_controller() -> None:
+    run = carried_out()
+    suspend = next(one for one in run.plan.steps if one.action == "suspend_job")
+    assert suspend.target is not None
+    effect = EffectRecord(
+        "key", "suspend_job", suspend.target, EffectState.CONFIRMED, run.created_at, run.created_at
+    )
+    here = [
+        replace(one, state=StepState.SKIPPED, reason="its own controller has restarted it") if one.id == suspend.id else one
+        for one in the_run().steps
+    ]  # fmt: skip
+    did = replace(
+        run, steps=tuple(replace(one, effect=effect) if one.id == suspend.id else one for one in run.steps)
+    )
+    pair, difference = explained_step(did, suspend.id)
+    told = Explanations([did], LIBRARY, (), [replace(the_run(), steps=tuple(here))]).of(pair, difference)
+    assert told.startswith("production did it at")
+    assert run.id in told
+    assert "controller" not in told
+
+
+def test_a_step_that_production_had_not_come_to_is_explained_by_what_became_of_its_run() -> None:
+    run = carried_out(outcome=RunOutcome.CANCELLED, state=RunState.CANCELLED, reason="the incident is over")
+    left = replace(run, steps=tuple(replace(one, state=StepState.CANCELLED, verdict="") for one in run.steps))
+    pair, difference = explained_step(left, "drain")
+    assert Explanations([left], LIBRARY).of(pair, difference) == (
+        f"run {run.id} did not come to it: cancelled: the incident is over"
+    )
+
+
+def explained_step(run: Run, step: str) -> tuple[Pair, Difference]:
+    """The incident on both sides, and that one step of production's run is not in the replay."""
+    (decision,) = decisions_of_topics(decided()[0].incidents.values(), [run])
+    planned = run.planned(step)
+    difference = Difference(Aspect.ACTION, f"{planned.action} {planned.target}", "would", "")
+    return Pair(decision, decision, (difference,)), difference
 
 
 def test_a_call_that_a_connector_refused_explains_the_step(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 
+import pytest
+
 from faultline.drawings.milestones import milestones
 from faultline.replay.decisions import Decision, ceilings, decisions_of, decisions_of_topics
 from faultline.replay.replay import Replayed, replay_capture
 from faultline.report.cost import cost_of
 from runbooks.language.loader import load
 from streams.config.settings import ResponderSettings
-from streams.model.run import EffectRecord, EffectState, Mode
+from streams.model.run import EffectRecord, EffectState, Mode, StepRecord, StepState
 from streams.model.thread import ROOT, Post, Thread
 from tests.faultline.replay.simulated import simulated
 
@@ -93,6 +95,28 @@ def test_an_incident_without_a_runbook_says_why_it_has_none() -> None:
 def test_the_same_documents_read_from_topics_give_the_same_decisions_but_for_pages() -> None:
     topics = decisions_of_topics(replayed().incidents.values(), replayed().runs, until=CAPTURE.meta.end)
     assert topics == tuple(replace(one, page=None) for one in decided("shadow"))
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        (StepState.PENDING, "needs_approval"),
+        (StepState.CANCELLED, "needs_approval"),
+        (StepState.AWAITING_APPROVAL, "needs_approval"),
+        (StepState.DONE, "needs_approval"),
+        (StepState.SKIPPED, None),
+    ],
+)
+def test_a_question_of_a_run_that_acts_is_one_whatever_became_of_it(
+    state: StepState, verdict: str | None
+) -> None:
+    run = replayed().runs[0]
+    first, *rest = run.plan.steps
+    asks = replace(first, action="ask")
+    steps = (StepRecord(first.id, state), *run.steps[1:])
+    acting = replace(run, plan=replace(run.plan, mode=Mode.AUTO, steps=(asks, *rest)), steps=steps)
+    (one,) = decisions_of_topics([replayed().incidents[run.incident]], [acting])
+    assert next((step.verdict for step in one.steps if step.action == "ask"), None) == verdict
 
 
 def test_the_pages_of_production_are_those_that_were_sent() -> None:
