@@ -20,7 +20,7 @@ import heapq
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count, cycle, islice
 from operator import attrgetter
@@ -52,6 +52,8 @@ PARTITIONS = 8
 POOL = 50_000
 """Ordinary lines come again after so many: writing them all anew would take longer than reading them."""
 _CHUNK = 50_000
+_UNKNOWN = 2**53
+"""Where a partition ends, before it is written."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Writer:
         lead_ms, end_ms = to_millis(self._meta.lead), to_millis(self._meta.end) + 1
         writers = {
             number: PartitionWriter(
-                self._folder, name, number, PartitionPart(0, 0), lead_ms=lead_ms, end_ms=end_ms
+                self._folder, name, number, PartitionPart(0, _UNKNOWN), lead_ms=lead_ms, end_ms=end_ms
             )
             for number in range(partitions)
         }
@@ -98,7 +100,10 @@ class Writer:
                     for number, record in chunk
                     if number % partitions == partition
                 )  # fmt: skip
-        self._topics[name] = TopicPart({number: writer.finish() for number, writer in writers.items()})
+        written = {number: writer.finish() for number, writer in writers.items()}
+        self._topics[name] = TopicPart(
+            {number: replace(part, end=part.records) for number, part in written.items()}
+        )
 
     def finish(self) -> Path:
         """Write the manifest."""
