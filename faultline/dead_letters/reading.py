@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from faultline.dead_letters.letter import Letter, Retried, read
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.kafka.offsets_by_time import first_since
 from streams.kafka.topics import DEAD_LETTERS
 from streams.model.clock import to_millis
 from streams.model.errors import BadInput, ConfigError, Unreachable
@@ -82,7 +83,8 @@ async def spans(
         ends = await looker.end_offsets(places)
     finally:
         await looker.stop()
-    begins |= await _offsets_at(client, places, since, ends) if since else {}
+    if since:
+        begins |= {place: first.offset for place, first in (await first_since(client, places, since)).items()}
     ends |= await _offsets_at(client, places, until, ends) if until else {}
     return [Span(place, begins[place], max(begins[place], ends[place])) for place in places]
 

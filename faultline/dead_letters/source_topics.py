@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import IncompatibleBrokerVersion
 
 from faultline.dead_letters.letter import Letter
 from faultline.dead_letters.outlook import Outlook
@@ -20,12 +21,15 @@ MARGIN = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
-    """The topics of letters at one moment. `begins` are the oldest offsets, `ends` the next ones; `config` by topic."""
+    """The topics of letters at one moment. `begins` are the oldest offsets, `ends` the next ones; `config` by topic.
+
+    `config` is None where the broker does not tell settings of topics.
+    """
 
     prefix: str
     begins: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
-    config: Mapping[str, Mapping[str, str]]
+    config: Mapping[str, Mapping[str, str]] | None
 
     def place(self, letter: Letter) -> TopicPartition:
         """The partition that the record came from."""
@@ -46,6 +50,12 @@ class SourceTopics:
         topic = self.place(letter).topic
         if self.place(letter) not in self.begins:
             return Outlook("left", f"{topic} has no partition {letter.why.partition} any more")
+        if self.config is None:
+            return Outlook(
+                "left",
+                f"{outlook.why}; not written back: how {topic} takes a late record is not known, because this broker does not "
+                "tell settings of topics (DescribeConfigs)",
+            )
         config = self.config.get(topic, {})
         if config.get("message.timestamp.type") == "LogAppendTime":
             # Lines without a time of their own would be taken for new, and acted on.
@@ -75,7 +85,7 @@ async def source_topics(client: AIOKafkaConsumer, settings: KafkaSettings, topic
     return SourceTopics(settings.topic_prefix, begins, ends, await _config(settings, there))
 
 
-async def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[str, str]]:
+async def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[str, str]] | None:
     if not names:
         return {}
     admin = clients.admin(settings)
@@ -87,5 +97,8 @@ async def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[s
             for _, _, _, name, entries in response.resources:
                 found[name] = {entry[0]: entry[1] for entry in entries}
         return found
+    except IncompatibleBrokerVersion:
+        # It has no such request: an embedded broker, or a service that speaks a part of the protocol.
+        return None
     finally:
         await admin.close()

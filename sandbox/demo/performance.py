@@ -26,15 +26,17 @@ class Interrupted(FaultlineError):
 
 @dataclass(slots=True)
 class _Stay:
-    """Whether everything keeps running after the last story, until somebody has seen enough."""
+    """Whether everything keeps running after the last story, until somebody has seen enough, and how they call the command."""
 
-    wanted: bool
+    command: str
     begun: bool = False
     enough: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def perform(screen: Screen, capture: Path, *, stay: bool = False) -> verdict.DemoVerdict:
-    """Play everything; with `stay` keep it running until Ctrl-C. No process and no file but the capture is left behind.
+async def perform(screen: Screen, capture: Path, *, stay_for: str = "") -> verdict.DemoVerdict:
+    """Play everything; `stay_for` a command, which is told how to talk to it, keep it running until Ctrl-C.
+
+    No process and no file but the capture is left behind.
 
     Raises:
         FaultlineError: when the stack does not start or one of its processes exits.
@@ -43,7 +45,7 @@ async def perform(screen: Screen, capture: Path, *, stay: bool = False) -> verdi
     task = asyncio.current_task()
     assert task is not None
     asked: list[int] = []
-    staying = _Stay(stay)
+    staying = _Stay(stay_for)
 
     def end() -> None:
         if staying.begun:
@@ -106,10 +108,11 @@ async def _play(
     await world.look()
     found = verdict.judge(running, world, spectator.seen, reports, utc_now())
     await recording.record(running.kafka, running.settings_file, capture)
-    if stay.wanted:
+    if stay.command:
         stay.begun = True
         bad = sum(not check.good for check in found.checks)
         screen.note(f"{bad or 'no'} check of {len(found.checks)} failed; all of it runs on until Ctrl-C")
+        screen.note(f"talk to it:  {stay.command} --config {running.settings_file} incidents")
         screen.link(running.console)
         await _until_enough(running, stay)
     return found

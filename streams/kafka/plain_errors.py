@@ -9,7 +9,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aiokafka.errors import BrokerResponseError, KafkaConnectionError, KafkaTimeoutError
+from aiokafka.errors import (
+    BrokerResponseError,
+    CorruptRecordException,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+)
 
 _WORDY = "Returned by the broker when "
 
@@ -29,6 +34,11 @@ def plain(error: BaseException) -> str:
             return f"TLS failed ({getattr(error, 'reason', None) or error.strerror})"
         case KafkaConnectionError():
             return "the connection was closed; does kafka.security_protocol fit?"
+        case CorruptRecordException():
+            return (
+                "a record fails its checksum (CORRUPT_MESSAGE). The demo's broker writes such ones: name the settings file that "
+                "`faultline demo --stay` prints, with --config"
+            )
         case BrokerResponseError():
             # `description` is the protocol's text for the code, `message` the code's name.
             words = str(error.description or "").removeprefix(_WORDY).rstrip(".")

@@ -48,7 +48,7 @@ def command(output: str, capture: Path, stay: bool) -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     screen = screen_for(output)
     try:
-        found = asyncio.run(perform(screen, capture, stay=stay))
+        found = asyncio.run(perform(screen, capture, stay_for=_as_called() if stay else ""))
     except Interrupted as end:
         screen.close()
         screen.note(str(end))

@@ -14,11 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import topic_name
+from streams.kafka.offsets_by_time import first_since
 from streams.kafka.topics import Topic
-from streams.model.clock import from_millis, to_millis
-
-_LOOK_BACK = 100
-"""Records at the end of a partition that are looked at when the broker says that none of them is late enough."""
+from streams.model.clock import from_millis
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +59,14 @@ async def ranges_since(
 async def _of_topic(
     client: AIOKafkaConsumer, topic: Topic, partitions: Sequence[TopicPartition], since: datetime
 ) -> dict[int, Range]:
-    client.assign(partitions)  # a client asks for the leaders of what is assigned to it alone
-    client.pause(*partitions)
+    firsts = await first_since(client, partitions, since)
     oldest = await client.beginning_offsets(partitions)
     ends = await client.end_offsets(partitions)  # of a read-committed consumer: the last stable offset
-    firsts = await client.offsets_for_times(dict.fromkeys(partitions, to_millis(since)))
     ranges: dict[int, Range] = {}
     for place in partitions:
-        low, end, first = oldest[place], ends[place], firsts.get(place)
-        if first is not None:
-            deleted = topic.cleanup == "delete" and 0 < low == first.offset
-            at = from_millis(first.timestamp) if deleted else None
-            ranges[place.partition] = Range(min(first.offset, end), end, at)
-        elif low < end and await _has_later(client, place, max(low, end - _LOOK_BACK), end, since):
-            ranges[place.partition] = Range(low, end)
-        else:
-            ranges[place.partition] = Range(end, end)
+        low, end, first = oldest[place], ends[place], firsts[place]
+        at = None
+        if topic.cleanup == "delete" and 0 < low == first.offset and first.timestamp is not None:
+            at = from_millis(first.timestamp)
+        ranges[place.partition] = Range(min(first.offset, end), end, at)
     return ranges
-
-
-async def _has_later(
-    client: AIOKafkaConsumer, place: TopicPartition, first: int, end: int, since: datetime
-) -> bool:
-    """Whether one of these records is since that time, whatever the broker says: not every one can search by time."""
-    client.assign([place])
-    client.seek(place, first)
-    while await client.position(place) < end:
-        records = (await client.getmany(place, timeout_ms=200)).get(place, [])
-        if any(record.timestamp >= to_millis(since) for record in records):
-            return True
-    return False

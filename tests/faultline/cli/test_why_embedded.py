@@ -1,11 +1,15 @@
-"""Why, by what Kafka has: the raw lines again."""
+"""Why, and why not, by what Kafka has: the raw lines again, and a replay of a piece of the topics."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
+from click.testing import CliRunner
 
+from faultline.cli.main import cli
 from faultline.cli.raw_records import read_lines
 from faultline.replay.capture import Capture, read
 from faultline.replay.replay import facts_of
@@ -19,6 +23,9 @@ from streams.model.facts import FactRecord
 from streams.model.signal import Evidence
 
 pytestmark = pytest.mark.embedded
+
+TOLD = {"bootstrap", "check_crcs", "managed_topics", "raw_partitions", "cluster_partitions"}
+"""What a client of the embedded broker has to be told."""
 
 CAPTURE = Path(__file__).parents[3] / "docs/examples/gpu-off-bus"
 LINE = "Mar  3 03:04:12 gpu-03 kernel: NVRM: Xid (PCI:0000:9d:00): 79, pid=8812, name=python, GPU has fallen off the bus."
@@ -46,3 +53,19 @@ async def test_the_raw_line_of_a_record_is_read_again_while_kafka_has_it(tmp_pat
         await publish(embedded.settings, read(CAPTURE))
         wanted = {f"raw.node-logs:0:{n}": Evidence("raw.node-logs", 0, n, LINE[:60]) for n in (0, 4711)}
         assert await read_lines(embedded.settings, wanted) == {"raw.node-logs:0:0": LINE}
+
+
+async def test_why_not_asks_kafka_where_nothing_else_is_named(tmp_path: Path) -> None:
+    capture = read(CAPTURE)
+    async with broker.running(log=tmp_path / "broker.log") as embedded:
+        await publish(embedded.settings, capture)
+        config = tmp_path / "faultline.yaml"
+        kafka = embedded.settings.model_dump(mode="json", include=TOLD)
+        config.write_bytes(orjson.dumps({"cluster": capture.meta.cluster, "kafka": kafka}))
+        asked = ["--config", str(config), "why-not", "gpu-02", "--at", "2026-03-03T03:16:00Z", "-o", "json"]
+        # The command has an event loop of its own.
+        result = await asyncio.to_thread(CliRunner().invoke, cli, asked)
+    assert result.exit_code == 0, (result.output, result.exception)
+    answer = orjson.loads(result.stdout)["tree"]["answer"]
+    assert answer.startswith("not cordoned: it is a victim of inc-")
+    assert answer.endswith("whose root cause is GPU 0000:9d:00 on gpu-03")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -170,16 +171,23 @@ def test_told_to_stay_it_serves_the_console_until_it_is_interrupted(tmp_path: Pa
     child = start(folder, "--stay", capture=tmp_path / "capture")
     assert child.stdout is not None
     links: list[str] = []
+    notes: list[str] = []
 
     def stays() -> bool:
         assert child.stdout is not None
         line = orjson.loads(child.stdout.readline())
+        notes.extend([line["text"]] if line["record"] == "note" else [])
         links.extend([line["url"]] if line["record"] == "console" else [])
         return len(links) == 2
 
     until(stays, "the end of the last story", timeout_s=400)
     with urlopen(links[-1], timeout=30) as page:
         assert "text/html" in page.headers["Content-Type"]
+    (command,) = (note.removeprefix("talk to it:") for note in notes if note.startswith("talk to it:"))
+    asked = subprocess.run(
+        [*shlex.split(command), "-o", "json"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (asked.returncode, asked.stdout.count("inc-") > 0) == (0, True), asked.stderr
     child.send_signal(signal.SIGINT)
     out, _ = child.communicate(timeout=120)
     assert child.returncode == 0

@@ -9,7 +9,12 @@ import sys
 from unittest.mock import patch
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaTimeoutError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+)
 
 from faultline.cli import main as front
 from streams.kafka.plain_errors import plain
@@ -28,6 +33,7 @@ NOBODY = ["-m", "faultline", "incidents", "list"]
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
         (KafkaConnectionError("Connection at h:1 closed"), "does kafka.security_protocol fit?"),
         (TopicAuthorizationFailedError(), "not authorized to access the requested topic"),
+        (CorruptRecordException(), "settings file that `faultline demo --stay` prints"),
     ],
 )
 def test_an_error_is_told_without_classes_tuples_and_numbers(error: Exception, said: str) -> None:
