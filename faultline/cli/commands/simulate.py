@@ -11,6 +11,7 @@ import orjson
 
 from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show, table
+from streams.model.errors import BadInput
 
 
 @click.command(
@@ -31,8 +32,12 @@ from faultline.cli.output import output_option, show, table
 )
 @click.option("--site", default=None, help="Kind of site (default: the scenario's, or one by the seed).")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Output directory."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Output directory, new or empty.",
 )
+@click.option("--force", is_flag=True, help="Write over a capture in the output directory.")
 @output_option
 def command(
     scenario: Path,
@@ -41,6 +46,7 @@ def command(
     nodes: int | None,
     site: str | None,
     out: Path,
+    force: bool,
     output: str,
 ) -> None:
     """Run SCENARIO on a simulated cluster and write what its log shippers send as a capture, plus the ground truth in
@@ -53,6 +59,7 @@ def command(
     from sandbox.simulation.scenario import pick
     from sandbox.simulation.truth import TRUTH
 
+    _make_room(out, force=force)
     picked = pick(scenario, name).sized(nodes)
     simulated = simulate(picked.model_copy(update={"site": site}) if site else picked, seed)
     write(out, simulated.capture)
@@ -69,6 +76,27 @@ def command(
     }
     records = [*({"record": "faults", "kind": kind, "count": count} for kind, count in faults), summary]
     show(output, records, lambda: _show(faults, summary))
+
+
+def _make_room(out: Path, *, force: bool) -> None:
+    """Refuse a directory with something in it; with `force` delete a capture there: topics of it might be left among the new."""
+    from shutil import rmtree
+
+    from faultline.replay.capture import META, STATE, TOPOLOGY
+
+    if not out.exists() or not any(out.iterdir()):
+        return
+    if not (out / META).exists():
+        raise BadInput(
+            f"{out} is not empty, and what is in it is no capture of this format: name another directory"
+        )
+    if not force:
+        raise BadInput(
+            f"{out} holds a capture already: name another directory, or write over it with --force"
+        )
+    for path in (*out.glob("*.jsonl"), out / TOPOLOGY):
+        path.unlink(missing_ok=True)
+    rmtree(out / STATE, ignore_errors=True)
 
 
 def _show(faults: Sequence[tuple[str, int]], summary: Mapping[str, object]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from faultline.cli.main import cli
 from faultline.replay.capture import read
@@ -200,3 +200,30 @@ def test_the_command_writes_a_capture_that_reads_back(tmp_path: Path) -> None:
     assert [line["id"] for line in lines if line["record"] == "fault"] == [
         f.id for f in simulated.truth.faults
     ]
+
+
+def test_the_command_writes_over_a_capture_only_when_it_is_told_to(tmp_path: Path) -> None:
+    def simulated(name: str, *more: str) -> Result:
+        arguments = [str(FILE), "--name", name, "--nodes", "8", "--out", str(tmp_path), *more]
+        return CliRunner().invoke(cli, ["simulate", *arguments])
+
+    assert simulated("gpu_off_bus").exit_code == 0
+    (tmp_path / "raw.alerts.jsonl").touch()
+    held = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    refused = simulated("quiet_day")
+    assert isinstance(refused.exception, BadInput)
+    assert "--force" in str(refused.exception)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == held
+    assert simulated("gpu_off_bus", "--seed", "7", "--force").exit_code == 0
+    assert (
+        read(tmp_path).records.keys() == simulate(SCENARIOS["gpu_off_bus"].sized(8), 7).capture.records.keys()
+    )
+
+
+def test_the_command_writes_into_no_folder_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    refused = CliRunner().invoke(
+        cli, ["simulate", str(FILE), "--name", "gpu_off_bus", "--out", str(tmp_path), "--force"]
+    )
+    assert isinstance(refused.exception, BadInput)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
