@@ -13,6 +13,7 @@ import orjson
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import FORMATS, show
+from streams.model.counted import many
 
 if TYPE_CHECKING:
     from runbooks.engine.case_result import CaseResult
@@ -75,7 +76,7 @@ def _failures(failed: Sequence[tuple[str, CaseResult]], count: int) -> Callable[
     def for_people() -> None:
         for file, result in failed:
             click.echo("\n    ".join([f"{file}: {result.name}", *result.differences]))
-        click.echo(f"{count} cases, {len(failed)} failed")
+        click.echo(f"{many(count, 'case')}, {len(failed)} failed")
 
     return for_people
 

@@ -14,6 +14,7 @@ from faultline.replay.difference import Difference
 from faultline.replay.expected import difference_lines
 from faultline.replay.replayed import Replayed
 from streams.model.clock import moment, rfc3339
+from streams.model.counted import many
 from streams.model.message import plain
 
 
@@ -41,7 +42,9 @@ def decided_table(decided: Replayed, only: str = "") -> None:
     click.echo()
     for entry in decided.late if not only else ():
         click.echo(f"{moment(entry.at)}  {plain(entry.text, MAX_CELL)}")
-    click.echo(f"{decided.records} records, {decided.signals} signals, {decided.dead_letters} dead letters")
+    click.echo(
+        f"{many(decided.records, 'record')}, {many(decided.signals, 'signal')}, {many(decided.dead_letters, 'dead letter')}"
+    )
     click.echo(f"decision hash {decided.decision_hash}")
 
 

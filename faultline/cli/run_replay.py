@@ -20,6 +20,7 @@ from streams.kafka.topics import RUNS, TIMELINE
 from streams.model.clock import rfc3339
 from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
+from streams.model.counted import many
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 from streams.model.run import Approval, EffectRecord, EffectState, Run, StepRecord
@@ -92,7 +93,7 @@ def _story(
     for key, value in runs:
         if value is not None:
             by_id.setdefault(key.decode(errors="replace"), []).append(value)
-    documents = picked(by_id, given, what="run", prefix="run-", see=f"{place} has {len(by_id)} runs")
+    documents = picked(by_id, given, what="run", prefix="run-", see=f"{place} has {many(len(by_id), 'run')}")
     versions = sorted(
         {one.revision: one for one in (decode(Run, raw) for raw in documents)}.values(),
         key=lambda r: r.revision,

@@ -14,7 +14,8 @@ from faultline.drawings.places import natural
 from faultline.drawings.render import svg_of
 from faultline.drawings.shapes import MARGIN, RIGHT, Diamond, Dot, Drawing, Ink, Line, Rect, Shape, Text
 from faultline.drawings.ties import TieKind, tie_of_job, tie_of_node
-from faultline.drawings.words import clock, fit, fit_middle, many, span
+from faultline.drawings.words import clock, fit, fit_middle, span
+from streams.model.counted import many
 from streams.model.facts import NodeFact
 from streams.model.incident import Candidate, Incident, Proof
 from streams.model.run import Run

@@ -31,8 +31,9 @@ from faultline.drawings.timeline_rows import (
     person_rows,
     step_rows,
 )
-from faultline.drawings.words import clock, day_and_clock, fit, many, span, width_of
+from faultline.drawings.words import clock, day_and_clock, fit, span, width_of
 from streams.model.conversation import TimelineEntry
+from streams.model.counted import many
 from streams.model.incident import Incident
 from streams.model.run import Run
 

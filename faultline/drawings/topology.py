@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from faultline.drawings.places import UNKNOWN, Group, beside, gpus_of, groups_of
 from faultline.drawings.render import svg_of
 from faultline.drawings.shapes import MARGIN, RIGHT, Dot, Drawing, Ink, Line, Rect, Shape, Text
-from faultline.drawings.words import BOLD, fit_middle, many, width_of
+from faultline.drawings.words import BOLD, fit_middle, width_of
+from streams.model.counted import many
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 

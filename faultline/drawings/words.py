@@ -92,8 +92,3 @@ def clock(at: datetime) -> str:
 def day_and_clock(at: datetime) -> str:
     """Date and time in UTC, to the second."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def many(number: int, what: str) -> str:
-    """`1 node`, `3 nodes`; thousands are set apart."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -29,6 +29,7 @@ from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
 from runbooks.language.values import Computed
 from streams.kafka.topics import ALL, CHANGELOG, DAY_MS, Topic
+from streams.model.counted import many
 
 NOTE = "<!-- Written by `make docs`. Change the code or the data it tells of, not this page. -->"
 
@@ -223,7 +224,7 @@ def _runbook(runbook: Runbook) -> Iterator[str]:
     yield ""
     if runbook.escalation is not None:
         level = runbook.escalation
-        limit = f"after {level.after} runs for one {level.per} within {level.within_s:g} s"
+        limit = f"after {many(level.after, 'run')} for one {level.per} within {level.within_s:g} s"
         yield f"- {limit}, [{level.to}](#{level.to}) is taken instead"
         yield ""
     if runbook.parameters:

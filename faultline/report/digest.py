@@ -19,6 +19,7 @@ from faultline.report.incident_report import in_order, in_time
 from faultline.report.repeat_offenders import Offender, offenders_of
 from runbooks.engine.shadow_report import ShadowReport, shadow_report
 from streams.model.conversation import TimelineEntry
+from streams.model.counted import many
 from streams.model.drill import is_drill
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident, IncidentState
@@ -300,7 +301,7 @@ def _saved(cases: Sequence[_Case]) -> Saved:
     if not automatic:
         return Saved(None, None, people, ids, "no run has brought a stopped job back in this time")
     if len(manual) < MEDIAN_FROM:
-        why = f"people ended {len(manual)} incidents with stopped jobs in this time, and a median needs {MEDIAN_FROM}"
+        why = f"people ended {many(len(manual), 'incident')} with stopped jobs in this time, and a median needs {MEDIAN_FROM}"
         return Saved(None, None, people, ids, why)
     usual = float(median(value for _, value in manual))
     value = sum((c.cost.gpus or 0) * (usual - (c.cost.without_progress_s or 0.0)) / 3600 for c in automatic)

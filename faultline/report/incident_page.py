@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from faultline.drawings.milestones import WORDS
-from faultline.drawings.words import many, span
+from faultline.drawings.words import span
 from faultline.report.cost import Basis, Cost
 from faultline.report.document import (
     Block,
@@ -24,6 +24,7 @@ from faultline.report.document import (
 from faultline.report.incident_report import CERTAINTIES, EvidenceOf, IncidentReport
 from streams.model.checkpoint import checkpoint_lines
 from streams.model.clock import moment
+from streams.model.counted import many
 from streams.model.incident import Certainty
 from streams.model.message import some
 

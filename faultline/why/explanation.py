@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 from faultline.drawings.ties import tie_of_job, tie_of_node
-from faultline.drawings.words import many
 from faultline.why.missing import missing
 from faultline.why.silence import SilentSource
 from faultline.why.steps import run_branch
@@ -20,6 +19,7 @@ from streams.correlate.policy.rules import meaning
 from streams.model.checkpoint import checkpoint_lines
 from streams.model.clock import moment
 from streams.model.codec import encode_plain
+from streams.model.counted import many
 from streams.model.facts import NodeFact
 from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
 from streams.model.message import without_priority

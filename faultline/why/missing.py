@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from faultline.why.tree import Branch, branch
+from streams.model.counted import many
 from streams.model.incident import NO_NODE, Incident
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ def missing(incident: Incident, known: Known) -> Iterator[Branch]:
     saved = {one.job.key for one in incident.checkpoints}
     if unsaved := [job for job in incident.jobs if job.key not in saved]:
         yield branch(
-            "checkpoint", f"no checkpoint of {len(unsaved)} of {len(incident.jobs)} jobs was ever reported"
+            "checkpoint",
+            f"no checkpoint of {len(unsaved)} of {many(len(incident.jobs), 'job')} was ever reported",
         )
     moved = {one.job.key for one in incident.progress}
     if still := [job for job in incident.jobs if job.key not in moved]:
-        count = f"{len(still)} of {len(incident.jobs)} jobs"
+        count = f"{len(still)} of {many(len(incident.jobs), 'job')}"
         yield branch(
             "progress", f"no progress of {count} was ever read: only their pods tell whether they run"
         )

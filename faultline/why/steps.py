@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from faultline.drawings.words import many
 from faultline.why.tree import Branch, branch, printable
 from runbooks.engine.guardrails.review import Review, ReviewLog
 from runbooks.engine.wait_reasons import ending_reason
+from streams.model.counted import many
 from streams.model.run import PlannedStep, Run, StepRecord, StepState
 
 _VERDICTS = {"needs_approval": "would ask", "refused": "would be refused"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streams.inventory.cluster_view import ClusterView
+from streams.model.counted import many
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import JobFact, NodeFact, PodFact
@@ -77,7 +78,7 @@ def subject_of(name: str, view: ClusterView, pods: Iterable[PodFact], signals: I
             return Subject("node", node, names=_names(node))
     every_name = [*view.nodes, *map(str, known.values()), *told]
     raise BadInput(
-        f"no node or job is called {name}, of {len(view.nodes)} nodes and {len(known)} jobs"
+        f"no node or job is called {name}, of {many(len(view.nodes), 'node')} and {many(len(known), 'job')}"
         f"{suggestion(name, every_name)}"
     )
 

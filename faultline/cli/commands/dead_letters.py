@@ -15,6 +15,7 @@ import click
 from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, record, show, table
+from streams.model.counted import many
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -172,7 +173,10 @@ def groups_command(config: Path | None, choice: Choice, limit: int, output: str)
         table(head, rows, empty="no dead letters")
 
     show(output, (group.document() for group in listed[:limit]), for_people)
-    click.echo(f"{counted.letters} letters in {len(listed)} groups" + _foreign(counted.foreign), err=True)
+    click.echo(
+        f"{many(counted.letters, 'letter')} in {many(len(listed), 'group')}" + _foreign(counted.foreign),
+        err=True,
+    )
 
 
 async def _counted(settings: Settings, choice: Choice) -> Any:
@@ -382,7 +386,9 @@ def purge_command(
     show(output, [*(group.document() for group in groups), summary], for_people)
     ranges = ", ".join(f"{span.place.partition}:{span.begin} to before {span.end}" for span in lost.spans)
     what = (
-        f"{lost.groups.letters} letters" + _foreign(lost.groups.foreign) + (f" ({ranges})" if ranges else "")
+        many(lost.groups.letters, "letter")
+        + _foreign(lost.groups.foreign)
+        + (f" ({ranges})" if ranges else "")
     )
     click.echo(f"{what}: deleted" if yes else f"{what} would be lost for good: --yes deletes them", err=True)
 
@@ -449,4 +455,4 @@ def _printable(text: str) -> str:
 
 
 def _foreign(count: int) -> str:
-    return f", and {count} records that are no dead letters" if count else ""
+    return f", and {many(count, 'record')} that are no dead letters" if count else ""

@@ -13,6 +13,7 @@ from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, show, table
 from faultline.cli.runbook_by_hand import continue_command, redo_command, replay_command, run_command
+from streams.model.counted import many
 from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _show_findings(findings: Iterable[LintFinding], summary: Mapping[str, int]) 
     for finding in findings:
         click.echo(f"{finding.place}: {finding.level}: {finding.message}")
     runbooks, faults, warnings = summary.values()
-    click.echo(f"{runbooks} runbooks, {faults} faults, {warnings} warnings", err=True)
+    click.echo(f"{many(runbooks, 'runbook')}, {many(faults, 'fault')}, {many(warnings, 'warning')}", err=True)
 
 
 def _show_results(results: Sequence[tuple[str, CaseResult]], failed: int) -> None:
@@ -232,7 +233,7 @@ def _show_results(results: Sequence[tuple[str, CaseResult]], failed: int) -> Non
             click.echo(f"{file}: {result.name}")
             for line in result.differences:
                 click.echo(f"    {line}")
-    click.echo(f"{len(results)} cases, {failed} failed")
+    click.echo(f"{many(len(results), 'case')}, {failed} failed")
 
 
 def _is_in(finding: LintFinding, paths: Iterable[Path]) -> bool:

@@ -167,6 +167,12 @@ def moment_of(run: Run) -> str:
     return moment(run.updated_at)
 
 
+def stands(run: Run) -> str:
+    """State, outcome where it says more than the state, and reason."""
+    words = ", ".join(dict.fromkeys(filter(None, (str(run.state), str(run.outcome)))))
+    return f"{words}: {run.reason}" if run.reason else words
+
+
 def _show(run: Run) -> None:
     by = f", started by {run.started_by}" if run.started_by else ""
     goes_on = f", takes up {run.continues}" if run.continues else ""
@@ -174,8 +180,7 @@ def _show(run: Run) -> None:
         f"{run.id}  {run.plan.runbook} revision {run.plan.runbook_revision}, mode {run.plan.mode}{by}{goes_on}"
     )
     click.echo(f"{run.incident}  {run.title}")
-    ended = f", {run.outcome}: {run.reason}" if run.outcome else f": {run.reason}"
-    click.echo(f"{run.state}{ended}; since {moment(run.created_at)}, changed {moment(run.updated_at)}\n")
+    click.echo(f"{stands(run)}; since {moment(run.created_at)}, changed {moment(run.updated_at)}\n")
     rows = []
     for planned in run.plan.steps:
         record = run.step(planned.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from faultline.replay.what_if.structure import Answer, Basis, Estimate
+from streams.model.counted import many
 
 
 def rows(found: Answer) -> Iterator[tuple[str, str, str, str]]:
@@ -22,18 +23,18 @@ def rows(found: Answer) -> Iterator[tuple[str, str, str, str]]:
 
 def lines(found: Answer) -> Iterator[str]:
     """How it was worked out, what is taken for granted, and how much is not known."""
-    yield f"{found.incidents} incidents stopped jobs; training jobs held {found.held:,.1f} GPU-hours"
+    yield f"{many(found.incidents, 'incident')} stopped jobs; training jobs held {found.held:,.1f} GPU-hours"
     yield "ETTR = 1 - (GPU-hours without progress + repeated) / GPU-hours held"
     for basis in found.bases:
         yield f"{basis.what}: {basis.formula}"
         yield f"  {_known(basis)}"
     if found.unknown_repeated:
         yield (
-            f"what {found.unknown_repeated} incidents repeated is not known and not counted: ETTR is that much too high on both "
-            "sides"
+            f"what {many(found.unknown_repeated, 'incident')} repeated is not known and not counted: ETTR is that much "
+            "too high on both sides"
         )
     if found.unknown_gpus:
-        yield f"the GPUs of {found.unknown_gpus} incidents are not known: they are in no figure"
+        yield f"the GPUs of {many(found.unknown_gpus, 'incident')} are not known: they are in no figure"
     ended = ", ".join(f"{name} {number}" for name, number in found.ended_by)
     yield f"time without progress ended with: {ended or 'none'}"
 
@@ -41,7 +42,7 @@ def lines(found: Answer) -> Iterator[str]:
 def _known(basis: Basis) -> str:
     share = f", {basis.share:.0%} of the GPU-hours" if basis.share is not None else ""
     missing = f"; {basis.missing}" if basis.missing else ""
-    return f"known of {basis.known} of {basis.of} incidents{share}{missing}"
+    return f"known of {basis.known} of {many(basis.of, 'incident')}{share}{missing}"
 
 
 def _bounds(one: Estimate, spec: str) -> str:

@@ -161,7 +161,7 @@ def test_what_is_no_incident_is_bad_input(given: bytes) -> None:
 
 def test_cases_pass_or_the_answer_is_no_with_a_readable_difference(own: Path) -> None:
     passed = run("test", own)
-    assert (passed.exit_code, passed.stdout) == (0, "1 cases, 0 failed\n")
+    assert (passed.exit_code, passed.stdout) == (0, "1 case, 0 failed\n")
     (own / "worked-out.cases.yaml").write_text(CASES.replace("[cordon, drain]", "[cordon, dry, drain]"))
     failed = run("test", own)
     assert failed.exit_code == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from faultline.cli.commands.runs import stands
 from faultline.cli.follow_runs import changes, line
 from faultline.cli.main import cli
 from faultline.cli.person_run import parameters
@@ -22,7 +23,7 @@ from streams.model.control import Control, Switch
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import BadInput
 from streams.model.facts import Fact
-from streams.model.run import Run
+from streams.model.run import Run, RunOutcome, RunState
 from tests.runbooks.engine.test_continued_runs import BOOK, Shift, failed, well
 from tests.runbooks.scenes import ACTIONS, CLUSTER, NOW
 
@@ -169,3 +170,12 @@ def test_without_incident_or_node_nothing_is_read() -> None:
         ["runs", "follow"],
     ):
         assert CliRunner().invoke(cli, words).exit_code == 2
+
+
+def test_state_and_outcome_of_a_run_are_said_once_where_they_are_the_same() -> None:
+    run = replace(recorded()[0][-1], state=RunState.SUCCEEDED, outcome=RunOutcome.SUCCEEDED, reason="")
+    assert stands(run) == "succeeded"
+    assert (
+        stands(replace(run, state=RunState.FAILED, outcome=RunOutcome.EXPIRED, reason="late"))
+        == "failed, expired: late"
+    )

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from faultline.drawings.words import clean, fit, fit_middle, many, span, width_of
+from faultline.drawings.words import clean, fit, fit_middle, span, width_of
+from streams.model.counted import many
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_without_three_incidents_of_people_nothing_is_said_to_be_saved() -> None
     few = {name: one for name, one in days.incidents.items() if one.root.node not in ("gpu-31", "gpu-32")}
     saved = digest(incidents=few).gpu_hours_saved
     assert saved.value is None
-    assert saved.why == "people ended 1 incidents with stopped jobs in this time, and a median needs 3"
+    assert saved.why == "people ended 1 incident with stopped jobs in this time, and a median needs 3"
 
 
 def test_a_gpu_that_moved_to_another_node_is_the_same_offender() -> None:

@@ -53,7 +53,7 @@ def test_a_job_without_a_known_checkpoint_is_counted_as_not_known_and_never_as_z
     assert found.repeated.after == pytest.approx(8 * 600 / 3600)
     assert found.unknown_repeated == 1
     assert (found.bases[0].known, found.bases[0].of, found.bases[0].share) == (1, 2, 0.5)
-    assert any("what 1 incidents repeated is not known" in line for line in lines(found))
+    assert any("what 1 incident repeated is not known" in line for line in lines(found))
 
 
 def test_with_a_free_spare_a_job_waits_as_short_as_the_shortest_wait_seen() -> None:
