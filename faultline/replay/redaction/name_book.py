@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from faultline.replay.redaction.encodings import texts_within
 from streams.config.yaml_tables import Strict, load_table
 from streams.ingest.open_record import open_record
 from streams.ingest.records import RecordContext
@@ -45,7 +46,8 @@ _CONTEXTS = re.compile(
     |\bof\suser\s(?P<of>[A-Za-z_][A-Za-z0-9_-]{1,31})
     |\bfor\s(?:invalid\suser\s)?(?P<ssh>[A-Za-z_][A-Za-z0-9_-]{1,31})\sfrom\s
     |/browse/(?P<ticket>[A-Z][A-Z0-9_]+-\d+)
-    |\bserial(?:[ _-]?(?:number|no))?["']?[ :=#]{1,4}["']?(?P<serial>[A-Z0-9]{6,20})\b
+    |serial(?:[ _-]?(?:numbers?|num|no))?\.?[\s:=\#"'\\]{1,8}(?:(?:is|was|of)[\s:=\#"'\\]{1,8})?
+        (?P<serial>(?=[A-Z]*[0-9])[A-Z0-9]{6,24})
     |guid["']?[ :=]{1,3}["']?(?P<guid>(?:0x)?[0-9a-f]{16}|[0-9a-f]{4}(?::[0-9a-f]{4}){3})\b""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -65,6 +67,7 @@ _MARKS = (
     "serial",
 )
 """One of these is in every text that `_CONTEXTS` finds something in."""
+_DEEPEST = 4
 _TICKET = re.compile(r"([A-Z][A-Z0-9_]+)-(\d+)")
 
 
@@ -77,6 +80,8 @@ class NameBook:
         self.serials: set[str] = set()
         self.guids: set[str] = set()
         """GUIDs as their sixteen hex digits."""
+        self.nodes: set[str] = set()
+        """Names of the cluster's nodes: what they begin with is nobody's word."""
         self.projects: set[str] = set()
         """What tickets begin with."""
         self._seen_hosts: set[str] = set()
@@ -96,8 +101,11 @@ class NameBook:
         except (BadInput, orjson.JSONDecodeError):
             return
 
-    def learn_text(self, text: str) -> None:
+    def learn_text(self, text: str, depth: int = 0) -> None:
         """Learn users, tickets, serial numbers and GUIDs, and the hosts of URLs, where the words around tell."""
+        if depth < _DEEPEST:
+            for inner in texts_within(text):
+                self.learn_text(inner, depth + 1)
         lower = text.lower()
         if not any(mark in lower for mark in _MARKS):
             return
@@ -125,6 +133,7 @@ class NameBook:
                 self._add(str(document["name"]))
             if document.get("kind") == "node" and isinstance(document.get("name"), str):
                 self.add_host(document["name"])
+                self.nodes.add(document["name"].lower())
             for name, value in document.items():
                 self.learn_document(value, name)
         elif isinstance(document, list | tuple):

@@ -14,7 +14,9 @@ from ipaddress import IPv6Address, ip_address
 
 KEY_BYTES = 32
 _WORDS = re.compile(r"[A-Za-z]+")
-_DASHED = re.compile(r"(?<![A-Za-z0-9])(ip-\d{1,3}-\d{1,3}-\d{1,3}-\d{1,3})(?![0-9])", re.IGNORECASE)
+_DASHED = re.compile(
+    r"(?<![A-Za-z0-9])((?:ip-\d{1,3}|10|172|192)-\d{1,3}-\d{1,3}-\d{1,3})(?![0-9]|-[0-9])", re.IGNORECASE
+)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _WORD_LETTERS = 8
 """Letters of a pseudonym: two of ten thousand words are the same once in four thousand captures."""
@@ -40,9 +42,9 @@ class Pseudonyms:
         before, dashed, after = _DASHED.split(name, maxsplit=1) if _DASHED.search(name) else (name, "", "")
         made = self._words(before)
         if dashed:
-            made += (
-                dashed[:3] + self.ipv4(dashed[3:].replace("-", ".")).replace(".", "-") + self._words(after)
-            )
+            begin = 3 if dashed[:3].lower() == "ip-" else 0
+            address = self.ipv4(dashed[begin:].replace("-", ".")).replace(".", "-")
+            made += dashed[:begin] + address + self._words(after)
         return made
 
     def _words(self, name: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import orjson
 import pytest
@@ -141,6 +143,96 @@ def test_no_original_name_is_in_any_record(
         f"{node[:-3]}-[",
     ]
     assert [name for name in names if name.lower().encode() in found] == []
+
+
+PASSWORD = "zq8hunterzq"
+
+
+def gzipped(text: str) -> str:
+    return base64.b64encode(gzip.compress(text.encode())).decode()
+
+
+ENCODED: dict[str, Callable[[str], str]] = {
+    "percent": lambda text: f"http://p:9090/graph?g0.expr=up%7Binstance%3D%22{quote(text, safe='')}%22%7D",
+    "percent, all of it": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
+    "percent twice": lambda text: quote(quote(f" {text} ", safe=""), safe=""),
+    "percent brackets": lambda text: f"a%5B{quote(text)}%5D%20b",
+    "colour": lambda text: f"\x1b[31m{text}\x1b[0m",
+    "colour in words": lambda text: f"\\x1b[31m{text}\\x1b[0m",
+    "gzip in base64": gzipped,
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(f"?{text}>~".encode()).decode().rstrip("="),
+    "hex": lambda text: text.encode().hex(),
+    "hex signs": lambda text: "".join(f"\\x{byte:02x}" for byte in text.encode()),
+    "tab": lambda text: f"a\\t{text}",
+    "key": lambda text: f"addr_{text}",
+    "login": lambda text: f"https://bob:{PASSWORD}@{text}/x",
+    "login, percent": lambda text: quote(f"https://bob:{PASSWORD}@{text}/x", safe=""),
+}
+
+
+def within(text: str) -> str:
+    """A text with all that is encoded in it beside it."""
+    found, new = {text}, [text]
+    for _ in range(4):
+        new = [inner for one in new for inner in _decoded(one) if inner not in found]
+        found.update(new)
+    return "\n".join(found).lower()
+
+
+def _decoded(text: str) -> Iterator[str]:
+    yield unquote(text)
+    yield re.sub(r"\\x([0-9a-fA-F]{2})", lambda one: chr(int(one[1], 16)), text)
+    for token in re.findall(r"[A-Za-z0-9+/_-]{8,}", text):
+        plain = token.replace("-", "+").replace("_", "/")
+        for decode in (bytes.fromhex, lambda one: base64.b64decode(one + "=" * (-len(one) % 4))):
+            try:
+                raw = decode(plain)
+                raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+                yield raw.decode()
+            except ValueError:
+                continue
+
+
+@settings(max_examples=tries(60), deadline=None)
+@given(host, address, st.sampled_from(sorted(ENCODED)), st.sampled_from(sorted(ENCODED)))
+def test_no_original_name_is_left_in_any_encoding_or_one_within_another(
+    node: str, ip: str, inner: str, outer: str
+) -> None:
+    six = f"2001:db8:{node[-2:]}::{ip.split('.')[-1]}"
+    records = [*told(node, "labspace", "jobname-worker-3", "jobname", ip)]
+    written = {"node": node, "ip": ip, "mapped": f"::ffff:{ip}", "six": six, "glued": f"host={node}failed"}
+    for name, text in written.items():
+        encoded = ENCODED[outer](ENCODED[inner](text))
+        redaction = redaction_of("c1", KEY, [*records, raw(encoded.encode())])
+        left = within(by(redaction, f"{name} {encoded} end"))
+        assert not [one for one in (node, ip, six, PASSWORD) if one in left], encoded
+
+
+def test_an_address_with_dashes_is_one_in_dns_too() -> None:
+    assert "10-3-2-1" not in (text := by(learned(), "at 10-3-2-1.pods.corp and ip-10-3-2-1"))
+    assert text.count(Pseudonyms(KEY).ipv4("10.3.2.1").replace(".", "-")) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU serial number is SN8842KQZ171",
+        "Serial Number : SN8842KQZ171",
+        '"prefix_serial number: SN8842KQZ171_suffix"',
+        "Serial No. SN8842KQZ171",
+    ],
+)
+def test_serial_numbers_are_known_by_the_words_before(text: str) -> None:
+    assert "SN8842KQZ171" not in by(learned(text), text)
+    assert "1654921008842" not in by(learned("GPU serial number is 1654921008842"), "n1654921008842x")
+
+
+def test_what_names_of_nodes_begin_with_is_no_rack_of_anybody() -> None:
+    records = [*told("degu-rack9-07", "lab", "llm-worker-3", "llm", "10.3.2.1")]
+    assert "degu" not in by(
+        redaction_of("c1", KEY, records), '{"parts":{"rack":"degu-rack9-","x":"degu-rack9"}}'
+    )
 
 
 def by(redaction: Redaction, text: str) -> str:
