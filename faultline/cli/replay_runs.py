@@ -28,7 +28,8 @@ from faultline.runtime.settings import Settings, load
 from runbooks.language.loader import load as load_runbooks
 from runbooks.language.schema import TICKETS, Runbook
 from streams.correlate import Config
-from streams.model.clock import parse_rfc3339
+from streams.model.clock import moment
+from streams.model.errors import BadInput
 from streams.model.run import Mode
 
 
@@ -45,7 +46,9 @@ class ReplayOrder:
         self._are_chosen = are_chosen
         self._source = From(decide_from) if decide_from else None
         self._versions: Versions | None = None
-        self._until = parse_rfc3339(until) if until else None
+        self._until = until
+        if until:
+            since_of(until, datetime.now(UTC), "--until")  # a typo is told before anything is read
 
     @contextmanager
     def opened(self, source: str, begin: datetime | None, end: datetime | None) -> Iterator[Capture]:
@@ -76,7 +79,7 @@ class ReplayOrder:
             actions=actions_of(settings) - without,
             threads=threads,
             source=self._source,
-            until=self._until or until,
+            until=self._until_of(capture) if self._until else until,
             watcher=watcher,
         )
 
@@ -126,6 +129,15 @@ class ReplayOrder:
             sections = ("detector", "inventory", "correlator", "responder", "node_work")
             if differ := [name for name in sections if getattr(own, name) != getattr(given, name)]:
                 yield f"production had other settings: {', '.join(differ)}"
+
+    def _until_of(self, capture: Capture) -> datetime:
+        """When the replay is to stop. Raises BadInput when the capture begins only then."""
+        assert self._until is not None
+        until = since_of(self._until, capture.meta.end, "--until")
+        if until <= capture.meta.lead:
+            held = f"{moment(capture.meta.lead)} to {moment(capture.meta.end)}"
+            raise BadInput(f"--until {moment(until)} is before anything happens: the source holds {held}")
+        return until
 
     def _settings_of(self, capture: Capture) -> Settings:
         if capture.settings is None or self._are_chosen:

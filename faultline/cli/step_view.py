@@ -69,7 +69,8 @@ def _there(steps: Steps, number: int, word: str, argument: str, echo: Callable[[
         for text in _incident_lines(state):
             echo(text)
     elif word == "s" and argument:
-        echo(explain(picked(state.incidents, argument, what="incident", prefix="inc-")))
+        incident = picked(state.incidents, argument, what="incident", prefix="inc-")
+        echo(explain(incident, [run for run in state.runs.values() if run.incident == incident.id]))
     else:
         echo(HELP)
     return None

@@ -17,6 +17,7 @@ from streams.correlate import Changes, Config, Engine
 from streams.correlate.hypothesis import Hypothesis
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
+from streams.model.run import Run
 from streams.model.signal import Signal
 
 
@@ -30,6 +31,8 @@ class Happened:
     """Revisions, in order."""
     entries: list[TimelineEntry] = field(default_factory=list)
     """What correlator and responder put on the timelines."""
+    runs: tuple[Run, ...] = ()
+    """Those of the incidents that `entries` are about, as they stand then."""
     hypotheses: dict[str, Hypothesis] = field(default_factory=dict)
     """Explanations that were weighed, opened or not, by the id of the incident that each is or would be."""
 
@@ -171,6 +174,8 @@ class Pipeline:
         happened, self._happened = self._happened, Happened(at)
         happened.at, happened.came = at, came
         happened.entries += entries
+        about = dict.fromkeys(entry.incident for entry in entries if entry.incident)
+        happened.runs = tuple(run for incident in about for run in self._responder.runs_of(incident))
         if came or happened.incidents or happened.entries:
             self._watcher.sees(happened)
 

@@ -49,8 +49,8 @@ def opened(
             raise BadInput(f"{source} is a capture, with times of its own; --until ends a replay earlier")
         yield read(Path(source))
         return
-    if source != KAFKA and "://" not in source and not Path(source).is_dir():
-        raise BadInput(f"{source}: no such directory")
+    if source != KAFKA and "://" not in source:
+        _check_archive(Path(source))
     if begin is None:
         raise BadInput(f"{source}: no capture, so --from has to say where to begin")
     until = end or utc_now()
@@ -73,6 +73,16 @@ def opened(
     )
 
     yield open_archive(source, settings.cluster, begin, until, warm_up=WARM_UP)
+
+
+def _check_archive(folder: Path) -> None:
+    """Whether there are files of an archive in a directory that is no capture. Raises BadInput where there are none."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: no such directory")
+    if next(folder.glob("*/day=*"), None) is None:
+        raise BadInput(
+            f"{folder}: neither a capture (there is no {MANIFEST} or {META} in it) nor an archive (no TOPIC/day=…)"
+        )
 
 
 class _NoBar:

@@ -14,6 +14,7 @@ from faultline.replay.pipeline import Happened, Watcher
 from faultline.replay.recorded_inputs import CommandNews, ControlNews, FactNews
 from streams.correlate.hypothesis import Hypothesis
 from streams.model.incident import Incident
+from streams.model.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class State:
 
     incidents: dict[str, Incident] = field(default_factory=dict)
     hypotheses: dict[str, Hypothesis] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    """By their own ids."""
 
 
 class Steps:
@@ -64,6 +67,7 @@ class Steps:
         for happened in self._steps[:number]:
             state.incidents.update((one.id, one) for one in happened.incidents)
             state.hypotheses.update(happened.hypotheses)
+            state.runs.update((run.id, run) for run in happened.runs)
         return state
 
     def changes(self, number: int) -> list[IncidentChange]:

@@ -117,6 +117,10 @@ class ShadowResponder:
         """Every run, in the order of their ids."""
         return tuple(self._state.runs[key] for key in sorted(self._state.runs))
 
+    def runs_of(self, incident: str) -> Sequence[Run]:
+        """The runs of an incident, oldest first."""
+        return self._state.runs.of(incident)
+
     def actions(self) -> tuple[ActionLine, ...]:
         """What would have been done, by incident, in the order of the plan. The same feed gives the same lines."""
         lines: list[ActionLine] = []

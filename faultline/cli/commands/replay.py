@@ -45,7 +45,11 @@ if TYPE_CHECKING:
     type=click.Choice(("raw", "signals")),
     help="Detect again in raw records, or take the recorded signals (default: raw records where there are any).",
 )
-@click.option("--until", metavar="TIME", help="Stop at this time, RFC 3339.")
+@click.option(
+    "--until",
+    metavar="TIME",
+    help="Stop at this time: RFC 3339, or 2h before the end of the capture, or of --to.",
+)
 @click.option("--incident", "only", metavar="ID", help="Print this incident only; the id may be cut.")
 @click.option(
     "--speed",
@@ -127,8 +131,15 @@ def _decide(order: ReplayOrder, capture: Capture, only: str, speed: float | None
         told = Printer(happened_lines, lambda line: click.echo(line, err=output != "table"))
         watcher = Together([Pace(speed), told])
     decided = order.replayed(capture, watcher=watcher)
-    name = picked(decided.incidents, only, what="incident", prefix="inc-").id if only else ""
+    see = _there_are(decided.incidents)
+    name = picked(decided.incidents, only, what="incident", prefix="inc-", see=see).id if only else ""
     show(output, decided_records(decided, name), lambda: decided_table(decided, name))
+
+
+def _there_are(incidents: Collection[str]) -> str:
+    from faultline.cli.names import listed
+
+    return f"there are {listed(incidents)}" if incidents else "there is none"
 
 
 def _step(order: ReplayOrder, capture: Capture) -> None:
@@ -141,9 +152,13 @@ def _step(order: ReplayOrder, capture: Capture) -> None:
 
 
 def _against(order: ReplayOrder, capture: Capture, only: str, output: str) -> None:
+    from faultline.cli.names import picked
     from faultline.cli.replay_view import compared_record, compared_table
 
-    found = [one for one in order.compared(capture) if one.pair.either.incident.startswith(only)]
+    found = list(order.compared(capture))
+    if only:
+        known = {one.pair.either.incident: one for one in found}
+        found = [picked(known, only, what="incident", prefix="inc-", see=_there_are(known))]
     show(output, map(compared_record, found), lambda: compared_table(found))
     if any(one.differences for one in found):
         raise click.exceptions.Exit(1)

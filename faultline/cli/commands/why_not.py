@@ -37,7 +37,7 @@ LOOKED_AT = timedelta(hours=1)
     "--at",
     "when",
     default="",
-    help="The time that is asked about: RFC 3339, or 2h before the end (default: the end).",
+    help="The time that is asked about: RFC 3339, or 2h: before the end of a capture, else before now (default: that end).",
 )
 @click.option(
     "--capture",

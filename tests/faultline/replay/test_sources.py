@@ -31,6 +31,17 @@ def test_what_is_no_capture_has_to_be_told_where_to_begin(source: str) -> None:
         pass
 
 
+def test_a_directory_with_neither_a_capture_nor_an_archive_is_told_as_that(tmp_path: Path) -> None:
+    with (
+        pytest.raises(BadInput, match=r"neither a capture .* nor an archive"),
+        opened(str(tmp_path), SETTINGS),
+    ):
+        pass
+    (tmp_path / "raw.node-logs" / "day=2026-03-01").mkdir(parents=True)
+    with pytest.raises(BadInput, match="--from has to say"), opened(str(tmp_path), SETTINGS):
+        pass
+
+
 def test_a_directory_that_is_not_there_is_named() -> None:
     with (
         pytest.raises(BadInput, match="captures/nowhere: no such directory"),

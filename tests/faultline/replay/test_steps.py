@@ -1,14 +1,17 @@
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from faultline.cli.main import cli
 from faultline.cli.step_view import walk
+from faultline.replay.capture import read
 from faultline.replay.replay import replay_capture
 from faultline.replay.steps import Pace, Steps
 from runbooks.language.loader import load
+from streams.model.errors import BadInput
 from tests.faultline.replay.test_replay import NOON, capture, decided_once
 
 EXAMPLE = "docs/examples/gpu-off-bus"
@@ -83,6 +86,17 @@ def test_what_is_no_step_and_no_command_is_answered_and_nothing_is_lost(steps: S
     assert sum(line.startswith("[") for line in lines) == 1
 
 
+def test_an_incident_is_explained_with_the_plan_of_the_step_where_one_stands(steps: Steps) -> None:
+    planned = next(
+        n for n in range(1, len(steps) + 1) if any(e.event == "run.planned" for e in steps[n].entries)
+    )
+    incident = next(iter(steps.state_after(planned).incidents))
+    shown = "\n".join(walked(steps, str(planned), f"s {incident}"))
+    assert "runbook gpu-off-bus revision" in shown
+    assert "cordon: cordon_node Node node-01" in shown
+    assert not steps.state_after(planned - 1).runs
+
+
 def test_commands_may_be_piped() -> None:
     result = CliRunner().invoke(cli, ["replay", EXAMPLE, "--step"], input="u\nl\np\nq\n")
     assert result.exit_code == 0, result.output
@@ -96,7 +110,24 @@ def test_one_incident_alone_is_printed_by_the_beginning_of_its_id() -> None:
     assert one.exit_code == 0
     assert one.output.splitlines()
     assert all(name in line for line in one.output.splitlines())
-    assert CliRunner().invoke(cli, ["replay", EXAMPLE, "--incident", "inc-zz"]).exit_code != 0
+    unknown = CliRunner().invoke(cli, ["replay", EXAMPLE, "--incident", "inc-zz"])
+    assert isinstance(unknown.exception, BadInput)
+    assert f"no incident inc-zz (there are {name}" in str(unknown.exception)
+
+
+def test_a_replay_stops_so_long_before_the_captures_end() -> None:
+    replayed = CliRunner().invoke(cli, ["replay", EXAMPLE, "--until", "1m", "-o", "json"])
+    assert replayed.exit_code == 0, replayed.output
+    end = read(Path(EXAMPLE)).meta.end
+    exact = CliRunner().invoke(
+        cli, ["replay", EXAMPLE, "--until", (end - timedelta(minutes=1)).isoformat(), "-o", "json"]
+    )
+    assert replayed.output == exact.output
+
+
+def test_a_replay_until_before_the_begin_says_what_the_capture_holds() -> None:
+    early = CliRunner().invoke(cli, ["replay", EXAMPLE, "--until", "2020-01-01T00:00:00Z"])
+    assert "--until 2020-01-01 00:00:00Z is before anything happens: the source holds" in str(early.exception)
 
 
 def test_a_replay_at_ten_times_real_time_waits_a_tenth_of_a_second_each_second() -> None:
