@@ -36,14 +36,22 @@ from streams.model.run import Mode
 class ReplayOrder:
     """What is asked for: settings, what is decided from, and until when.
 
-    The settings and runbooks that a capture holds count before the given ones, unless those `are_chosen`.
+    The settings and runbooks that a capture holds count before the given ones, unless those `are_chosen`. With `changed_ok` a
+    capture may be other than its manifest says.
     """
 
     def __init__(
-        self, settings: Settings, decide_from: str | None, until: str | None, *, are_chosen: bool = False
+        self,
+        settings: Settings,
+        decide_from: str | None,
+        until: str | None,
+        *,
+        are_chosen: bool = False,
+        changed_ok: bool = False,
     ) -> None:
         self._settings = settings
         self._are_chosen = are_chosen
+        self._changed_ok = changed_ok
         self._source = From(decide_from) if decide_from else None
         self._versions: Versions | None = None
         self._until = until
@@ -56,7 +64,7 @@ class ReplayOrder:
         manifest = Path(source) / MANIFEST
         self._versions = read_manifest(manifest).versions if manifest.exists() else None
         bar = partial(progress, "taking records", unit="offsets")
-        with opened(source, self._settings, begin, end, bar=bar) as capture:
+        with opened(source, self._settings, begin, end, changed_ok=self._changed_ok, bar=bar) as capture:
             yield capture
             tell_left_out(capture)
 
@@ -98,7 +106,7 @@ class ReplayOrder:
 
     def results(self, directory: Path) -> Expected:
         """What a kept capture gives now."""
-        capture = read(directory)
+        capture = read(directory, changed_ok=self._changed_ok)
         runbooks = {book.id: str(book.revision) for book in self._runbooks_of(capture)}
         now = Versions(faultline=version("faultline"), runbooks=runbooks)
         found = Expected.of(self.replayed(capture), self._modes(capture), now)

@@ -22,13 +22,15 @@ from typing import Any
 
 import orjson
 
+from faultline.replay.frames import opened
+from faultline.replay.integrity import STATE, differences
 from faultline.replay.manifest import MANIFEST, Manifest, read_manifest
-from faultline.replay.record_format import json_of, record_line
+from faultline.replay.record_format import MAX_MILLIS, json_of, record_line
 from faultline.replay.topic_folder import TopicFolder
-from faultline.replay.topic_records import TopicFile, blocks
-from faultline.replay.unread_records import UnreadRecords
+from faultline.replay.topic_records import TopicFile, blocks, to_micros
+from faultline.replay.unread_records import Bounds, UnreadRecords
 from streams.inventory.recorded_watch import read_change
-from streams.model.clock import parse_rfc3339, rfc3339
+from streams.model.clock import from_millis, parse_rfc3339, rfc3339
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 from streams.model.watch import ObjectChange
@@ -39,8 +41,10 @@ KUBE_OBJECTS = "kube-objects.jsonl"
 TOPOLOGY = "topology.yaml"
 SETTINGS = "settings.yaml"
 RUNBOOKS = "runbooks"
-STATE = "state"
 _OTHER_FILES = {KUBE_OBJECTS, "truth.jsonl"}
+_NAMED = 3
+"""So many files are named that are not what the manifest says."""
+_FIRST, _LAST = from_millis(0), from_millis(MAX_MILLIS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,12 @@ class Capture:
     unread: UnreadRecords = field(default_factory=UnreadRecords, compare=False)
 
 
-def read(directory: Path) -> Capture:
+def read(directory: Path, *, changed_ok: bool = False) -> Capture:
     """Open a capture. The records of its topics are read when they are asked for.
+
+    Args:
+        directory: Where it lies.
+        changed_ok: Whether one that was taken from Kafka may hold other files than its manifest says.
 
     Raises:
         BadInput: naming the file and line that is invalid; also while records are read.
@@ -86,23 +94,49 @@ def read(directory: Path) -> Capture:
     manifest = read_manifest(directory / MANIFEST) if (directory / MANIFEST).exists() else None
     if manifest is not None and not manifest.complete:
         raise BadInput(f"{directory} is not complete: give `faultline capture` the same arguments again")
-    meta = _meta_of(manifest) if manifest else _read_meta(directory / META)
+    if manifest is not None and not changed_ok:
+        _check(directory, manifest)
+    meta = _meta_of(manifest, directory) if manifest else _read_meta(directory / META)
+    unread = UnreadRecords()
+    bounds = Bounds.of(meta.lead, meta.end, unread)
     objects = [
         path for path in (directory / KUBE_OBJECTS, directory / f"{KUBE_OBJECTS}.zst") if path.exists()
     ]
     settings, runbooks = directory / SETTINGS, directory / RUNBOOKS
     return Capture(
         meta,
-        _files(directory) | (_folders(directory, manifest) if manifest else {}),
-        tuple(_kube_change(line, where) for path in objects for line, where in _lines(path)),
+        _files(directory, bounds) | (_folders(directory, manifest) if manifest else {}),
+        tuple(
+            change
+            for path in objects
+            for number, (line, where) in enumerate(_lines(path))
+            if bounds.has(KUBE_OBJECTS, 0, number, to_micros((change := _kube_change(line, where)).at))
+        ),
         _topology(directory / TOPOLOGY),
-        _files(directory / STATE) if (directory / STATE).is_dir() else {},
+        _state(directory / STATE, manifest),
         settings if settings.exists() else None,
         runbooks if runbooks.is_dir() else None,
+        unread,
     )
 
 
-def _files(folder: Path) -> dict[str, Collection[RawRecord]]:
+def _check(directory: Path, manifest: Manifest) -> None:
+    if found := list(differences(directory, manifest)):
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        raise BadInput(
+            f"{directory} is not what its {MANIFEST} says: {'; '.join(found[:_NAMED])}{more}. "
+            "Take it again, or copy it anew; --changed-ok of `faultline replay` and `whatif` takes it as it is"
+        )
+
+
+def _state(folder: Path, manifest: Manifest | None) -> dict[str, Collection[RawRecord]]:
+    if not folder.is_dir():
+        return {}
+    empty = {name for name, part in manifest.state.items() if not part.records} if manifest else set()
+    return {name: topic for name, topic in _files(folder).items() if name not in empty}
+
+
+def _files(folder: Path, bounds: Bounds | None = None) -> dict[str, Collection[RawRecord]]:
     """The topics that have one file in a folder."""
     found: dict[str, Collection[RawRecord]] = {}
     for path in sorted(folder.iterdir()):
@@ -112,7 +146,7 @@ def _files(folder: Path) -> dict[str, Collection[RawRecord]]:
         topic = name.removesuffix(".jsonl")
         if topic in found:
             raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
-        found[topic] = TopicFile(topic, path)
+        found[topic] = TopicFile(topic, path, bounds)
     return found
 
 
@@ -152,7 +186,7 @@ def write_rest(directory: Path, capture: Capture) -> None:
                 line = {"time": rfc3339(change.at), "type": change.type, "object": change.object}
                 out.write(orjson.dumps(line) + b"\n")
     if capture.topology:
-        (directory / TOPOLOGY).write_text(capture.topology)
+        (directory / TOPOLOGY).write_text(capture.topology, encoding="utf-8")
 
 
 def _write_topics(folder: Path, topics: Mapping[str, Collection[RawRecord]]) -> None:
@@ -161,24 +195,33 @@ def _write_topics(folder: Path, topics: Mapping[str, Collection[RawRecord]]) -> 
             out.writelines(record_line(record) for record in records)
 
 
-def _meta_of(manifest: Manifest) -> Meta:
-    return Meta(manifest.cluster, manifest.begin, manifest.end, manifest.begin - manifest.lead)
+def _meta_of(manifest: Manifest, directory: Path) -> Meta:
+    return _meta(directory / MANIFEST, manifest.cluster, manifest.lead, manifest.begin, manifest.end)
+
+
+def _meta(path: Path, cluster: str, lead: datetime, begin: datetime, end: datetime) -> Meta:
+    if not _FIRST <= lead <= begin <= end <= _LAST:
+        told = f"lead {rfc3339(lead)}, from {rfc3339(begin)}, to {rfc3339(end)}"
+        raise BadInput(f"{path}: {told}: these do not follow each other, since 1970")
+    return Meta(cluster, begin, end, begin - lead)
 
 
 def _read_meta(path: Path) -> Meta:
     try:
-        content = orjson.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise BadInput(f"{path.parent} is no capture: it has no {META} and no {MANIFEST}") from error
+        if not path.exists():
+            raise BadInput(f"{path.parent} is no capture: it has no {META} and no {MANIFEST}")
+        with opened(path) as file:
+            content = orjson.loads(file.read())
     except orjson.JSONDecodeError as error:
         raise BadInput(f"{path}: {error}") from error
     match content:
         case {"cluster": str(cluster), "from": str(begin), "to": str(end), "format": 1}:
             try:
                 since, lead = parse_rfc3339(begin), parse_rfc3339(str(content.get("lead", begin)))
-                return Meta(cluster, since, parse_rfc3339(end), since - lead)
+                until = parse_rfc3339(end)
             except BadInput as error:
                 raise BadInput(f"{path}: {error}") from error
+            return _meta(path, cluster, lead, since, until)
         case {"format": int(number)} if number != FORMAT:
             raise BadInput(f"{path}: format {number} is not known, only {FORMAT}; format 2 has a {MANIFEST}")
         case _:
@@ -187,7 +230,10 @@ def _read_meta(path: Path) -> Meta:
 
 def _topology(path: Path) -> str:
     try:
-        return path.read_text() if path.exists() else ""
+        if not path.exists():
+            return ""
+        with opened(path) as file:
+            return file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from error
 

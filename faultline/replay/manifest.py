@@ -13,6 +13,7 @@ from typing import Literal
 import orjson
 from pydantic import AwareDatetime
 
+from faultline.replay.frames import opened
 from streams.model.codec import decode, encode_plain
 from streams.model.errors import BadInput
 
@@ -106,7 +107,8 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read it. Raises BadInput that names the file and the field that is wrong."""
     try:
-        return decode(Manifest, path.read_bytes())
+        with opened(path) as file:
+            return decode(Manifest, file.read())
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     except BadInput as error:

@@ -29,6 +29,7 @@ def opened(
     begin: datetime | None = None,
     end: datetime | None = None,
     *,
+    changed_ok: bool = False,
     bar: Callable[[], AbstractContextManager[Bar]] = lambda: nullcontext(_NoBar()),
 ) -> Iterator[Capture]:
     """Open a source; what it needs on disk is gone afterwards.
@@ -38,6 +39,7 @@ def opened(
         settings: The cluster, and where Kafka is.
         begin: From when on, for a source that is no capture.
         end: Until when, likewise; now where it is left out.
+        changed_ok: Whether a capture may hold other files than its manifest says.
         bar: Shows how far the taking from Kafka is; by default nothing does.
 
     Raises:
@@ -47,7 +49,7 @@ def opened(
     if source != KAFKA and any((Path(source) / name).exists() for name in (META, MANIFEST)):
         if begin is not None or end is not None:
             raise BadInput(f"{source} is a capture, with times of its own; --until ends a replay earlier")
-        yield read(Path(source))
+        yield read(Path(source), changed_ok=changed_ok)
         return
     if source != KAFKA and "://" not in source:
         _check_archive(Path(source))

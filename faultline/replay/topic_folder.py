@@ -29,6 +29,8 @@ class PartitionFile(TopicFile):
 
     def blocks(self) -> Iterator[tuple[int, list[bytes]]]:
         """The lines of the file, a frame at a time, with the number of the first."""
+        if self._part is not None and not self._part.records and not self._path.stat().st_size:
+            return
         if self._path.suffix != ".zst" or not has_small_frames(self._path):
             yield from super().blocks()
             return

@@ -11,19 +11,19 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import orjson
-import zstandard
 
+from faultline.replay.frames import opened, pieces
 from faultline.replay.record_format import json_of, record_of
+from faultline.replay.unread_records import Bounds
 from streams.model.clock import from_millis
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
@@ -139,15 +139,16 @@ class StoredTopic(Collection[RawRecord], ABC):
 class TopicFile(StoredTopic):
     """One topic's file of a capture, `TOPIC.jsonl` or `TOPIC.jsonl.zst`. It is opened when it is read, and can be read again.
 
-    Whatever reads an invalid line raises BadInput with file and line.
+    Whatever reads an invalid line raises BadInput with file and line. Records outside of `bounds` are left out and counted there.
     """
 
-    def __init__(self, topic: str, path: Path) -> None:
+    def __init__(self, topic: str, path: Path, bounds: Bounds | None = None) -> None:
         self._topic = topic
         self._path = path
+        self._bounds = bounds
 
     def __iter__(self) -> Iterator[RawRecord]:
-        return self._records(self.blocks())
+        return self._inside(self._records(self.blocks()))
 
     def __len__(self) -> int:
         return self._as_it_is.records
@@ -173,11 +174,24 @@ class TopicFile(StoredTopic):
             return
         for first, lines in self.blocks():
             batch = self._quickly(lines, only)
-            yield batch or _batch(list(self._records([(first, lines)])), only)
+            if batch is None or not self._is_inside(batch):
+                batch = _batch(list(self._inside(self._records([(first, lines)]))), only)
+            yield batch
+
+    def _inside(self, records: Iterable[RawRecord]) -> Iterator[RawRecord]:
+        bounds = self._bounds
+        return (one for one in records if bounds is None or bounds.holds(one))
+
+    def _is_inside(self, batch: Batch) -> bool:
+        bounds, times = self._bounds, batch.times
+        return bounds is None or not times or (bounds.first <= min(times) and max(times) <= bounds.last)
 
     @cached_property
     def _as_it_is(self) -> Survey:
-        return _surveyed(self._heads())
+        heads, bounds = self._heads(), self._bounds
+        if bounds is None:
+            return _surveyed(heads)
+        return _surveyed(head for head in heads if bounds.has(self._topic, *head[:3]))
 
     @cached_property
     def _sorted(self) -> HeldRecords:
@@ -263,32 +277,32 @@ def in_time_order(records: Iterable[RawRecord]) -> list[RawRecord]:
 def blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     """The lines of a file, some at a time, with the number of the first."""
     number, rest = 1, b""
-    with closing(_opened(path)) as file:
-        while block := _read(file, path):
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            yield number, lines
-            number += len(lines)
+    for block in _blocks(path):
+        lines = (rest + block).split(b"\n")
+        rest = lines.pop()
+        yield number, lines
+        number += len(lines)
     if rest:
         yield number, [rest]
 
 
-def _read(file: BinaryIO, path: Path) -> bytes:
-    try:
-        return file.read(_BLOCK)
-    except (OSError, zstandard.ZstdError) as error:
-        raise BadInput(f"{path}: cannot be read: {error}") from error
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+def _blocks(path: Path) -> Iterator[bytes]:
     if path.suffix != ".zst":
-        return file
-    # Without it a file that several were joined into ends at the end of the first, with no error.
-    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
+        with opened(path) as file:
+            try:
+                yield from iter(lambda: file.read(_BLOCK), b"")
+            except OSError as error:
+                raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+        return
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces(path):
+        held.append(piece)
+        size += len(piece)
+        if size >= _BLOCK:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def _batch(records: Sequence[RawRecord], only: Container[int] | None) -> Batch:

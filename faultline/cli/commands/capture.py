@@ -234,12 +234,13 @@ def _topics(names: str) -> tuple[Topic, ...]:
 
 async def _take(settings: Settings, directory: Path, order: Order) -> Manifest:
     from faultline.cli.progress import progress
-    from faultline.replay.kafka_capture.take import begun, damaged, take
+    from faultline.replay.integrity import differences
+    from faultline.replay.kafka_capture.take import begun, take
 
     before = begun(directory, order, settings.cluster)
     if before is not None and before.complete:
-        if wrong := damaged(directory, before):
-            raise BadInput(f"{directory} is complete, but not what its manifest says: {', '.join(wrong)}")
+        if wrong := list(differences(directory, before)):
+            raise BadInput(f"{directory} is complete, but not what its manifest says: {'; '.join(wrong)}")
         click.echo(
             f"faultline: {directory} is complete already; its files are what its manifest says", err=True
         )

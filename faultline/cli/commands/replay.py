@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print the threads that would have been posted, as their readers see them.",
 )
+@click.option(
+    "--changed-ok", is_flag=True, help="Take a capture whose files are not what its manifest.json says."
+)
 @output_option
 @click.pass_obj
 def command(
@@ -92,6 +95,7 @@ def command(
     against: bool,
     record: bool,
     threads: bool,
+    changed_ok: bool,
 ) -> None:
     """Run detector, correlator and responder over SOURCE, in shadow mode, with the time of its records.
 
@@ -103,7 +107,7 @@ def command(
     from faultline.runtime.settings import load
 
     settings = load(config)
-    order = ReplayOrder(settings, decide_from, until, are_chosen=config is not None)
+    order = ReplayOrder(settings, decide_from, until, are_chosen=config is not None, changed_ok=changed_ok)
     if same_as is not None:
         _assert_same(order, source, same_as, record=record)
         return

@@ -81,13 +81,16 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--out", "files", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
     help="File to write, besides what is printed: .md, .html, .xml (JUnit) or .sarif; again for more.",
 )  # fmt: skip
+@click.option(
+    "--changed-ok", is_flag=True, help="Take a capture whose files are not what its manifest.json says."
+)
 @output_option
 @click.pass_context
 def command(
     ctx: click.Context, source: str, begin: str | None, end: str | None, pairs: tuple[str, ...],
     other: Path | None, folders: tuple[Path, ...],
     catalog: Path | None, topology: Path | None, spares: int | None, checkpoint_every: float | None,
-    drain_grace: float | None, budgets: tuple[str, ...], *, fail_on_difference: bool,
+    drain_grace: float | None, budgets: tuple[str, ...], *, fail_on_difference: bool, changed_ok: bool,
     chosen: str | None, files: tuple[Path, ...], output: str,
 ) -> None:  # fmt: skip
     """Decide the records of SOURCE twice, as it is and with an edit, and show what differs, with why.
@@ -107,7 +110,8 @@ def command(
     given = Given(pairs, other, folders, catalog, topology)
     settings, asked = load(ctx.obj), Structure(spares, checkpoint_every, drain_grace)
     _check_edit(given, asked, is_check=bool(budgets) or fail_on_difference, is_kept=bool(files))
-    with ReplayOrder(settings, None, None).opened(source, *times_of(begin, end)) as capture:
+    order = ReplayOrder(settings, None, None, changed_ok=changed_ok)
+    with order.opened(source, *times_of(begin, end)) as capture:
         both = sides(capture, settings, given, are_chosen=ctx.obj is not None)
         if given != Given() and not both.edits:
             click.echo("the edit changes nothing: both sides are the same", err=True)

@@ -6,7 +6,6 @@ The plan is in the manifest before the first record is read, so that whoever goe
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from faultline.replay.capture import STATE
+from faultline.replay.integrity import STATE, record_files
 from faultline.replay.kafka_capture.names import learn_names
 from faultline.replay.kafka_capture.offsets import Range, ranges_since
 from faultline.replay.kafka_capture.partitions import Bar, reader, write_partitions
@@ -244,32 +243,12 @@ def _complete(directory: Path, taken: Manifest, redaction: Redaction | None) -> 
         incident = redaction.text(taken.lineage.incident)
         manifest = replace(manifest, lineage=replace(taken.lineage, incident=incident))
     shutil.rmtree(directory / NOTES, ignore_errors=True)
-    sums = [f"{digest}  {path.relative_to(directory)}" for path, digest in _digests(directory, manifest)]
+    sums = [
+        f"{part.sha256}  {path.relative_to(directory)}" for path, part in record_files(directory, manifest)
+    ]
     (directory / SUMS).write_text("\n".join(sums) + "\n")
     write_manifest(directory / MANIFEST, manifest)
     return manifest
-
-
-def damaged(directory: Path, manifest: Manifest) -> list[str]:
-    """The files of a complete capture that are not what its manifest says."""
-    return [
-        str(path.relative_to(directory))
-        for path, digest in _digests(directory, manifest)
-        if not path.exists() or _sha256(path) != digest
-    ]
-
-
-def _digests(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, str]]:
-    for topic, part in sorted(manifest.topics.items()):
-        for partition, one in sorted(part.partitions.items()):
-            yield directory / topic / f"{partition}.jsonl.zst", one.sha256
-    for topic, state in sorted(manifest.state.items()):
-        yield directory / STATE / f"{topic}.jsonl.zst", state.sha256
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

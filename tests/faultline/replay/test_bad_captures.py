@@ -32,12 +32,12 @@ NODE_LINE = HEAD + '{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}}'
         ),
         (
             "raw.node-logs.jsonl",
-            '{"partition":0,"offset":9,"timestamp":1,"value":"x","headers":[["a"]]}',
+            '{"partition":0,"offset":9,"timestamp":1772366400000,"value":"x","headers":[["a"]]}',
             "header",
         ),
         (
             "raw.node-logs.jsonl",
-            '{"partition":0,"offset":9,"timestamp":1,"value":"x","headers":7}',
+            '{"partition":0,"offset":9,"timestamp":1772366400000,"value":"x","headers":7}',
             "headers",
         ),
     ],

@@ -80,7 +80,7 @@ def test_a_broken_capture_says_which_file_and_line(
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(META)
     (tmp_path / "raw.fabric.jsonl").mkdir()
-    with pytest.raises(BadInput, match=r"raw.fabric.jsonl: cannot be read: Is a directory"):
+    with pytest.raises(BadInput, match=r"raw.fabric.jsonl: is no regular file"):
         held(read(tmp_path))
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from faultline.replay import partition_writer
 from faultline.replay.capture import read
-from faultline.replay.kafka_capture.take import Order, damaged, take
+from faultline.replay.integrity import differences
+from faultline.replay.kafka_capture.take import Order, take
 from faultline.replay.manifest import MANIFEST, read_manifest
 from faultline.replay.partition_writer import as_it_is
 from faultline.replay.redaction.pseudonyms import KEY_BYTES
@@ -66,7 +67,7 @@ async def test_what_is_taken_decides_what_was_there(tmp_path: Path) -> None:
     assert replay_capture(taken, runbooks=LIBRARY).decision_hash == decided_once().decision_hash
     assert bar.done == bar.total
     assert again == manifest
-    assert damaged(directory, manifest) == []
+    assert list(differences(directory, manifest)) == []
     assert taken.runbooks is not None
     assert load([taken.runbooks], shipped=False) == load()
     assert manifest.versions.runbooks == {book.id: str(book.revision) for book in load()}
