@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from faultline.lint.table_source import TableSource, source_of
+from faultline.lint.table_source import Path_, TableSource, source_of
 from runbooks.engine.case_result import CaseResult
 from runbooks.language.lint import LintFinding
 from sandbox.simulation import background, faults, look_alikes, sites
 from sandbox.simulation.campaign import Simulated, simulate
 from sandbox.simulation.scenario import Scenario, load
+from streams.config.plain_faults import faults as plain_faults
+from streams.config.plain_faults import said
 from streams.model.errors import BadInput
-from streams.model.similar import suggestion
+from streams.model.similar import guess, suggestion
 
 
 def lint_scenarios(files: Sequence[Path]) -> tuple[list[LintFinding], int]:
@@ -35,34 +38,43 @@ def lint_scenarios(files: Sequence[Path]) -> tuple[list[LintFinding], int]:
             try:
                 scenario = TypeAdapter(Scenario).validate_python(item)
             except ValidationError as error:
-                for one in error.errors(include_url=False, include_input=False):
-                    message = f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
-                    findings.append(LintFinding(source.place(*path, *one["loc"]), "fault", message))
+                for inside, wrong in plain_faults(error, Scenario):
+                    message = said(inside, wrong, item)
+                    findings.append(LintFinding(source.place(*path, *inside), "fault", message))
+                findings += _unknown_names(item, source, path)
                 continue
             place = source.place(*path, "name")
             if (other := names.setdefault(scenario.name, place)) != place:
                 findings.append(LintFinding(place, "fault", f"{scenario.name} is there twice: {other}"))
+            findings += _unknown_names(item, source, path)
             findings += _of(scenario, source, path)
     return findings, count
 
 
+def _unknown_names(item: Any, source: TableSource, path: Path_) -> Iterator[LintFinding]:
+    """Names of nothing in a scenario, whatever else is wrong in it."""
+    for keys, what, known in (
+        (("campaign", "kinds"), "kind", faults.KINDS),
+        (("look_alikes", "kinds"), "kind", look_alikes.KINDS),
+        (("background", "rates"), "background kind", background.rates()),
+        (("site",), "site", sites.sites()),
+    ):
+        value = item
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        names = [value] if isinstance(value, str) else value if isinstance(value, list | Mapping) else []
+        for number, name in enumerate(names):
+            if isinstance(name, str) and name not in known:
+                inside = (
+                    () if isinstance(value, str) else (name,) if isinstance(value, Mapping) else (number,)
+                )
+                message = f"there is no {what} {name!r}{suggestion(name, sorted(known))}"
+                yield LintFinding(source.place(*path, *keys, *inside), "fault", message)
+
+
 def _of(scenario: Scenario, source: TableSource, path: tuple[int | str, ...]) -> Iterator[LintFinding]:
     campaign = scenario.campaign
-    for keys, names, known in (
-        (("campaign", "kinds"), campaign.kinds, faults.KINDS),
-        (("look_alikes", "kinds"), scenario.look_alikes.kinds, look_alikes.KINDS),
-    ):
-        for number, name in enumerate(names):
-            if name not in known:
-                yield LintFinding(source.place(*path, *keys, number), "fault", _unknown("kind", name, known))
-    for name in scenario.background.rates:
-        if name not in background.rates():
-            place = source.place(*path, "background", "rates", name)
-            yield LintFinding(place, "fault", _unknown("background kind", name, background.rates()))
     if scenario.site is not None and scenario.site not in sites.sites():
-        yield LintFinding(
-            source.place(*path, "site"), "fault", _unknown("site", scenario.site, sites.sites())
-        )
         return
     known_kinds = [kind for kind in campaign.kinds if kind in faults.KINDS]
     needs = [faults.needs(kind) for kind in known_kinds]
@@ -91,10 +103,6 @@ def _of(scenario: Scenario, source: TableSource, path: tuple[int | str, ...]) ->
         yield LintFinding(source.place(*path, "jobs"), "warning", message)
 
 
-def _unknown(what: str, name: str, known: Collection[str]) -> str:
-    return f"there is no {what} {name!r}{suggestion(name, sorted(known))}"
-
-
 def play_scenarios(
     files: Sequence[Path], names: Collection[str], seed: int, nodes: int | None
 ) -> Iterator[tuple[str, CaseResult]]:
@@ -105,9 +113,8 @@ def play_scenarios(
     """
     found = [(str(file), scenario) for file in files for scenario in load(file).values()]
     if missing := sorted(set(names) - {scenario.name for _, scenario in found}):
-        raise BadInput(
-            f"no scenario {', '.join(missing)}; known are {', '.join(one.name for _, one in found)}"
-        )
+        known = [one.name for _, one in found]
+        raise BadInput("\n".join(f"there is no scenario {name}{guess(name, known)}" for name in missing))
     for file, scenario in found:
         if not names or scenario.name in names:
             yield file, CaseResult(scenario.name, tuple(_differences(scenario.sized(nodes), seed)))

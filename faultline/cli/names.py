@@ -37,6 +37,16 @@ def unknown_name(what: str, given: str, known: Collection[str], *, place: str = 
     return BadInput(f"no {what} {given}{f' {place}' if place else ''}{others}{suggestion(given, known)}")
 
 
+def require_known(what: str, given: str, known: Collection[str]) -> None:
+    """Check a word to narrow a list by: with a misspelt one it would be empty, and that reads as if all were well.
+
+    Raises:
+        BadInput: with those that are known, and the one it may mean.
+    """
+    if given and given not in known:
+        raise unknown_name(what, given, known)
+
+
 def listed(names: Collection[str]) -> str:
     """Names in order, the first twenty of them."""
     return ", ".join(sorted(names)[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")

@@ -20,6 +20,8 @@ from runbooks.language.cases import IncidentFixture, InventoryFixture, facts_of_
 from runbooks.language.conditions import facts_of
 from runbooks.language.schema import NODE_WORK, Runbook
 from runbooks.language.select import Choice, select, unmet
+from streams.config.plain_faults import faults as plain_faults
+from streams.config.plain_faults import said
 from streams.correlate import Config
 from streams.inventory.cluster_view import ClusterView
 from streams.model.codec import decode
@@ -127,8 +129,8 @@ def from_family(
             {"family": family, "root": names, "facts": values, "jobs": [job]}
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        lines = [said(path, wrong, None) for path, wrong in plain_faults(error, IncidentFixture)]
+        raise BadInput("\n".join(lines)) from error
     return [_on_assumed(incident_of(sample), runbooks, installation)]
 
 

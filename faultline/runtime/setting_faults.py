@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from functools import partial
+from typing import get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
+from streams.config.plain_faults import model_at, model_of, what
 from streams.config.section import ContradictionAt
 from streams.config.table_overlay import VARIABLE as CATALOG_DIR
 from streams.model.similar import suggestion
@@ -33,8 +33,8 @@ def fault_lines(
 ) -> list[str]:
     """A line for each fault. Faults that follow from the values at the paths `besides`, known to be wrong, are left out."""
     found = []
-    for path, what in _faults(error, model, besides):
-        line = f"  {_place(path, root)}{shown(path) or 'settings'}: {what}"
+    for path, wrong in _faults(error, model, besides):
+        line = f"  {_place(path, root)}{shown(path) or 'settings'}: {wrong}"
         found += [line] if line not in found else []
     return found
 
@@ -66,12 +66,12 @@ def no_json(model: type[BaseModel], environment: Mapping[str, str] = os.environ)
 
 
 def _holds_many(model: type[BaseModel], path: Path) -> bool:
-    within = _model_at(model, path[:-1])
+    within = model_at(model, path[:-1])
     field = within.model_fields.get(str(path[-1])) if within is not None else None
     if field is None:
         return False
     kinds = (field.annotation, *get_args(field.annotation))
-    return any(get_origin(kind) in (tuple, Mapping) or _section(kind) is not None for kind in kinds)
+    return any(get_origin(kind) in (tuple, Mapping) or model_of(kind) is not None for kind in kinds)
 
 
 def _is_json(text: str) -> bool:
@@ -119,7 +119,7 @@ def twice(root: yaml.Node, path: Path = ()) -> Iterator[str]:
 def every_key(model: type[BaseModel], before: str = "") -> Iterator[str]:
     """Every key that is no section, with its sections before it."""
     for name, field in model.model_fields.items():
-        inner = _section(field.annotation)
+        inner = model_of(field.annotation)
         if inner is not None and isinstance(field.annotation, type):
             yield from every_key(inner, f"{before}{name}.")
         else:
@@ -142,7 +142,7 @@ def _faults(
                 if not any(_touches(key, wrong) for key in full for wrong in besides):
                     yield full[0], why
         elif not any(_touches(path, wrong) for wrong in besides):
-            yield path, _what(one, path, model)
+            yield path, what(one, model, noun="setting", elsewhere=partial(_elsewhere, model))
 
 
 def _touches(one: Path, other: Path) -> bool:
@@ -150,40 +150,10 @@ def _touches(one: Path, other: Path) -> bool:
     return tuple(map(str, one[:short])) == tuple(map(str, other[:short]))
 
 
-def _what(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
-    if error["type"] in ("enum", "literal_error"):
-        known = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
-        listed = ", ".join(known)
-        return f"{error['input']!r} is none of {listed}{suggestion(str(error['input']), known)}"
-    if error["type"] != "extra_forbidden":
-        return str(error["msg"]).removeprefix("Value error, ")
-    name, within = str(path[-1]), _model_at(model, path[:-1])
-    known = list(within.model_fields) if within is not None else []
-    if meant := suggestion(name, known):
-        return f"there is no such setting{meant}"
-    elsewhere = [key for key in every_key(model) if key.rsplit(".", 1)[-1] == name]
-    if len(elsewhere) == 1:
-        return f"there is no such setting; did you mean {elsewhere[0]}?"
-    return f"there is no such setting; known here are {', '.join(sorted(known))}"
-
-
-def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """The section at a path. Indexes of lists and keys of mappings on the way are passed over."""
-    here: type[BaseModel] | None = model
-    for part in path:
-        if here is not None and part in here.model_fields:
-            here = _section(here.model_fields[str(part)].annotation)
-    return here
-
-
-def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section that an annotation is of or holds: itself, or the items of a tuple, or the values of a mapping."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in get_args(annotation):
-        if (found := _section(inner)) is not None:
-            return found
-    return None
+def _elsewhere(model: type[BaseModel], name: str) -> str:
+    """The whole name of the one setting that is called so."""
+    found = [key for key in every_key(model) if key.rsplit(".", 1)[-1] == name]
+    return found[0] if len(found) == 1 else ""
 
 
 def _place(path: Path, root: yaml.Node | None) -> str:

@@ -99,13 +99,17 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
 
 
 def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[SourceFile]:
-    """Name and text of every file. Raises ConfigError for a directory that is none."""
+    """Name and text of every file; for a file or a directory that cannot be read, the error."""
     sources = (
         [(path, str(path.relative_to(LIBRARY.parent))) for path in yaml_files(LIBRARY)] if shipped else []
     )
     for directory in directories:
         if not directory.is_dir():
-            raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
+            why = (
+                f"responder.runbook_dirs: {directory} is not a directory; make it, or take it out of the list"
+            )
+            yield str(directory), ConfigError(why)
+            continue
         sources += [(path, str(path)) for path in yaml_files(directory)]
     for path, name in sources:
         if not path.name.endswith(CASES):

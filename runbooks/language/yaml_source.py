@@ -6,7 +6,6 @@ node has the file it came from, so a tree assembled from several files still has
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -15,8 +14,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
+from streams.config.plain_faults import what
 from streams.model.errors import ConfigError
-from streams.model.similar import suggestion
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,7 +79,7 @@ def validated(kind: type[M], root: yaml.MappingNode) -> M:
     except ValidationError as error:
         errors = error.errors(include_url=False)
         own = [e for e in errors if not _follows(e, errors)]
-        lines = [line for e in own for line in _lines(root, e)]
+        lines = [line for e in own for line in _lines(root, e, kind)]
         invalid = [_without_branches(root, tuple(e["loc"])) for e in own]
         if issubclass(kind, CrossChecked) and () not in invalid:
             lines += [_line(root, *fault) for fault in kind.other_faults(value, invalid)]
@@ -181,7 +180,7 @@ def _composed(text: str, file: str) -> yaml.Node | None:
         loader.dispose()
 
 
-def _lines(root: yaml.Node, error: Any) -> Iterator[str]:
+def _lines(root: yaml.Node, error: Any, kind: type[BaseModel]) -> Iterator[str]:
     """The lines for one error of pydantic; a check between keys reports several faults in one."""
     context, path = error.get("ctx", {}), tuple(error["loc"])
     if "faults" in context:
@@ -193,12 +192,9 @@ def _lines(root: yaml.Node, error: Any) -> Iterator[str]:
         parent = at(root, path[:-1])
         keys = [key for key, _ in parent.value] if isinstance(parent, yaml.MappingNode) else []
         node = next((key for key in keys if key.value == str(path[-1])), parent)
-        yield f"{where(node)}: {_shown(path)}: there is no such key"
+        yield f"{where(node)}: {_shown(path)}: {what(error, kind)}"
         return
-    message = error["msg"].removeprefix("Value error, ")
-    if error["type"] in ("literal_error", "enum"):
-        message += suggestion(str(error["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
-    yield _line(root, path, message, context.get("line", 0), context.get("column", 0))
+    yield _line(root, path, what(error, kind), context.get("line", 0), context.get("column", 0))
 
 
 def _line(root: yaml.Node, path: Path, message: str, line: int, column: int) -> str:

@@ -8,7 +8,9 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from streams.config.plain_faults import faults, said
 from streams.model.errors import BadInput
+from streams.model.similar import guess
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -150,10 +152,12 @@ def load(path: Path) -> dict[str, Scenario]:
     except yaml.YAMLError as error:
         raise BadInput(f"{path} is not YAML: {error}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        _, *inside = first["loc"]
-        where = ".".join(map(str, first["loc"] if isinstance(read, list) else inside))
-        raise BadInput(f"{path}: {where}: {first['msg']}") from error
+        content = read if isinstance(read, list) else [read]
+        lines = []
+        for place, wrong in faults(error, Scenario):
+            inside = place if isinstance(read, list) else place[1:]
+            lines.append(f"{path}: {said(inside, wrong, content if isinstance(read, list) else read)}")
+        raise BadInput("\n".join(lines)) from error
     found: dict[str, Scenario] = {}
     for scenario in scenarios:
         if found.setdefault(scenario.name, scenario) is not scenario:
@@ -172,5 +176,5 @@ def pick(path: Path, name: str | None) -> Scenario:
         return next(iter(scenarios.values()))
     if name not in scenarios:
         wrong = "choose one with --name" if name is None else f"there is no {name}"
-        raise BadInput(f"{path}: {wrong}; known are {', '.join(scenarios)}")
+        raise BadInput(f"{path}: {wrong}{guess(name or '', scenarios)}")
     return scenarios[name]

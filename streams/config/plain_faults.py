@@ -16,6 +16,13 @@ Path = tuple[int | str, ...]
 _KEY = "[key]"
 """What pydantic adds to the path of a key of a mapping that is wrong itself."""
 _MOST_LISTED = 8
+_PLAIN = {
+    "Input should ": "must ",
+    "a valid string": "text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+}
 
 
 def one_of(names: Collection[str]) -> AfterValidator:
@@ -55,7 +62,7 @@ def what(
     """
     path = _path(error)[0]
     if error["type"] in ("enum", "literal_error"):
-        known = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
+        known = re.findall(r"'([^']+)'", str(error["ctx"]["expected"]))
         return none_of(str(error["input"]), known)
     if error["type"] == "extra_forbidden":
         name, within = str(path[-1]), model_at(kind, path[:-1])
@@ -78,7 +85,9 @@ def what(
     if error["type"] in ("list_type", "tuple_type", "set_type", "frozen_set_type"):
         return "must be a list"
     message = str(error["msg"]).removeprefix("Value error, ")
-    return re.sub(r"^Input should ", "must ", message)
+    for theirs, ours in _PLAIN.items():
+        message = message.replace(theirs, ours)
+    return message
 
 
 def none_of(word: str, known: Collection[str]) -> str:
@@ -110,10 +119,10 @@ def _named(path: Path, content: Any) -> str:
 
 def model_at(kind: Any, path: Path) -> type[BaseModel] | None:
     """The model at a path. Indexes of lists and keys of mappings on the way are passed over."""
-    here = _model(kind)
+    here = model_of(kind)
     for part in path:
         if here is not None and (field := _field(here, part)) is not None:
-            here = _model(field)
+            here = model_of(field)
     return here
 
 
@@ -133,12 +142,12 @@ def _field(model: type[BaseModel], part: int | str) -> Any:
     )
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
+def model_of(annotation: Any) -> type[BaseModel] | None:
     """The model that an annotation is of or holds: itself, the items of a tuple, the values of a mapping."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        if (found := _model(inner)) is not None:
+        if (found := model_of(inner)) is not None:
             return found
     return None
 

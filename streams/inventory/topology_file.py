@@ -19,6 +19,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from streams.config.plain_faults import faults as plain_faults
+from streams.config.plain_faults import said
 from streams.config.yaml_tables import LOADER, Strict
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
@@ -103,9 +105,8 @@ def _place(node: object, entry: object) -> NodePosition:
     try:
         return NodePosition.model_validate(entry)
     except ValidationError as error:
-        reason = error.errors(include_url=False)[0]
-        where = ".".join(map(str, reason["loc"]))
-        raise BadInput(f"topology: {NODES}: {node}: {where}: {reason['msg']}") from error
+        wrong = "; ".join(said(path, what, entry) for path, what in plain_faults(error, NodePosition))
+        raise BadInput(f"topology: {NODES}: {node}: {wrong}") from error
 
 
 def _load(content: str) -> dict[Any, Any]:
@@ -128,8 +129,8 @@ def _links(
             try:
                 far = _End.model_validate(end)
             except ValidationError as error:
-                reason = error.errors(include_url=False)[0]["msg"]
-                raise BadInput(f"topology: {switch}: {port}: {reason}") from error
+                wrong = "; ".join(said(path, what, end) for path, what in plain_faults(error, _End))
+                raise BadInput(f"topology: {switch}: {port}: {wrong}") from error
             yield LinkFact(
                 cluster=cluster,
                 switch=str(switch),

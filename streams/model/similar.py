@@ -6,6 +6,11 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 
+def guess(word: str, known: Collection[str]) -> str:
+    """As `suggestion`; where none is similar, all that are known."""
+    return suggestion(word, known) or f"; known are {', '.join(sorted(known)) or 'none'}"
+
+
 def suggestion(word: str, known: Collection[str]) -> str:
     """`; did you mean X?` for the most similar known name, empty when none is similar."""
     names = list(known)

@@ -79,10 +79,11 @@ def test_command(ctx: click.Context, folder: Path | None, names: tuple[str, ...]
     silent otherwise. FOLDER is what a site lays over it.
     """
     lay_over(folder)
+    from faultline.cli.names import require_known
     from faultline.lint.cases import catalog_cases
-    from streams.model.errors import BadInput
 
-    results = [(table, one) for table, one in catalog_cases() if not names or table in names]
-    if not results:
-        raise BadInput(f"no cases in {', '.join(names)}")
+    every = list(catalog_cases())
+    for name in names:
+        require_known("table with cases", name, {table for table, _ in every})
+    results = [(table, one) for table, one in every if not names or table in names]
     ctx.exit(show_cases(results, output))

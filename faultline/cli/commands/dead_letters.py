@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
 
 _SHOWN_BYTES = 64 * 1024
+_STAGES = ("detector", "correlator", "responder", "chat", "notifier")
+"""The processes that put records aside."""
 _SHOWN_OUTCOMES = 20
 """How many letters a retry shows of each outcome; the others are counted."""
 
@@ -43,9 +45,7 @@ def _choice_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--grep", help="Only where this regular expression is found in the reason or the text."),
         click.option("--topic", help="Only of this source topic, without prefix: raw.node-logs."),
-        click.option(
-            "--stage", help="Only of this process: detector, correlator, responder, chat, notifier."
-        ),
+        click.option("--stage", help=f"Only of this process: {', '.join(_STAGES)}."),
         click.option("--until", help="Only letters written before this time, or so long ago."),
         click.option("--since", help="Only letters written since: 90m, 12h, 7d ago, or a time."),
     ):
@@ -56,10 +56,14 @@ def _choice_options(function: Callable[..., None]) -> Callable[..., None]:
 def _choice(
     since: str | None, until: str | None, stage: str | None, topic: str | None, grep: str | None
 ) -> Choice:
+    from faultline.cli.names import require_known
     from faultline.cli.since import since_of
     from faultline.dead_letters.letter import Choice
+    from streams.kafka.topics import ALL
     from streams.model.clock import utc_now
 
+    require_known("stage", stage or "", _STAGES)
+    require_known("topic", topic or "", [known.name for known in ALL])
     try:
         pattern = re.compile(grep) if grep else None
     except re.error as error:

@@ -124,6 +124,7 @@ def plan_command(
     from faultline.runtime.runbook_files import valid_library
     from faultline.runtime.settings import load
     from streams.correlate.policy.families import families
+    from streams.model.similar import guess
 
     settings = load(ctx.obj)
     books = valid_library(directories or settings.responder.runbook_dirs)
@@ -136,8 +137,9 @@ def plan_command(
     elif source in families().families:
         planned = from_family(source, root, fact, books.runbooks, Installation.of(settings))
     else:
-        known = ", ".join(sorted(families().families))
-        raise BadInput(f"{source}: not a capture, a file or an incident type; types are {known}")
+        raise BadInput(
+            f"{source}: not a capture, a file or an incident type{guess(source, families().families)}"
+        )
     show(
         output,
         (line for one in planned for line in _plan_lines(one, books.loaded)),

@@ -69,8 +69,11 @@ def list_runs(
     output: str,
 ) -> None:
     """One line per run: first those with work left, then the latest that ended."""
+    from faultline.cli.names import require_known
     from faultline.cli.since import since_of
+    from streams.model.run import RunOutcome, RunState
 
+    require_known("state or outcome", state, {*filter(None, (*RunState, *RunOutcome))})
     from_ = since_of(since, utc_now()) if since else None
     wanted_incident = f"inc-{incident_id.removeprefix('inc-')}" if incident_id else ""
     runs = [

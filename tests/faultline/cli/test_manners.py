@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from faultline.cli.groups import Group
 from faultline.cli.main import cli
 from faultline.cli.output import FORMATS
+from streams.model.errors import BadInput
 from tests.faultline.cli.every_command import TITLE, every_command, examples_of
 
 COMMANDS = dict(every_command())
@@ -103,3 +104,21 @@ def parse(command: click.Command, name: str, words: list[str], parent: click.Con
         found, inner, rest = command.resolve_command(context, rest)
         assert inner is not None
         parse(inner, str(found), rest, context)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        ("runs list --state faild", "did you mean failed?"),
+        ("dead-letters groups --stage detectr", "did you mean detector?"),
+        ("dead-letters list --topic raw.node-log", "did you mean raw.node-logs?"),
+        ("catalog test --table lines/nvrn", "did you mean lines/nvrm?"),
+    ],
+)
+def test_a_misspelt_word_to_narrow_a_list_by_is_an_error_and_no_empty_list(
+    arguments: str, meant: str
+) -> None:
+    ran = CliRunner().invoke(cli, arguments.split())
+    assert isinstance(ran.exception, BadInput)
+    assert meant in str(ran.exception)
+    assert ran.stdout == ""

@@ -139,9 +139,10 @@ def test_a_plan_is_made_for_the_incidents_of_a_capture() -> None:
 
 BAD = {
     "no source": (("plan", "nowhere"), "not a capture, a file or an incident type"),
+    "a misspelt type": (("plan", "gpu_of_bus"), "not a capture, a file or an incident type; did you mean gpu_off_bus?"),
     "no incident": (("plan", "docs/examples/gpu-off-bus", "--incident", "inc-none"), "no incident whose id begins with"),
     "no pair": (("plan", "hang", "--fact", "xid"), "xid: expected NAME=VALUE"),
-    "no part of a root": (("plan", "hang", "--root", "moon=1"), "root.moon: Extra inputs"),
+    "no part of a root": (("plan", "hang", "--root", "moon=1"), "root.moon: there is no such key; known here are"),
     "nothing to compare": (("diff", "nowhere", "shipped"), "nowhere: no such file or directory"),
 }  # fmt: skip
 

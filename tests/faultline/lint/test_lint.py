@@ -21,6 +21,7 @@ from faultline.lint.cases import catalog_cases
 from faultline.lint.table_source import TableSource
 from runbooks.language.lint import LintFinding
 from sandbox.scenario_lint import lint_scenarios, play_scenarios
+from sandbox.simulation.scenario import load, pick
 from streams.config.settings import CorrelatorSettings
 from streams.config.table_overlay import VARIABLE
 from streams.correlate.policy.families import Families, families
@@ -322,3 +323,29 @@ def test_a_folder_whose_families_cannot_be_read_is_linted_with_their_place(tmp_p
         f"{tmp_path}/policy/families.yaml:2:3: fault: families.gpu_off_buss: 'gpu_off_buss' is not a known value; "
         "did you mean gpu_off_bus?\n"
     )
+
+
+def test_every_fault_of_a_scenario_is_told_in_plain_words(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: mine\nabout: tests\nsite: nvl27\nplnt: {nodes: 64}\n"
+        "campaign: {kinds: [tensor_rank_hng]}\nbackground: {rates: {notebok: 40}}\n"
+    )
+    found = {one.place: one.message for one in lint_scenarios([file])[0]}
+    assert found == {
+        f"{file}:4:1": "plnt: there is no such key; did you mean plant?",
+        f"{file}:3:1": "there is no site 'nvl27'; did you mean nvl72?",
+        f"{file}:5:20": "there is no kind 'tensor_rank_hng'; did you mean tensor_rank_hang?",
+        f"{file}:6:22": "there is no background kind 'notebok'; did you mean notebook?",
+    }
+    with pytest.raises(BadInput, match=r"mine.yaml: plnt: there is no such key; did you mean plant\?"):
+        load(file)
+    file.write_text("")
+    (fault,) = lint_scenarios([file])[0]
+    assert fault.message == "must be a mapping of keys; it is empty"
+
+
+def test_a_misspelt_name_of_a_scenario_is_guessed() -> None:
+    with pytest.raises(BadInput) as raised:
+        pick(SCENARIOS, "gpu_of_bus")
+    assert str(raised.value).endswith("there is no gpu_of_bus; did you mean gpu_off_bus?")

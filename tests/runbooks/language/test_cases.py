@@ -105,9 +105,9 @@ STRICT = {
     "unknown verdict": (
         "cordon: would",
         "cordon: maybe",
-        "book.cases.yaml:13:26: cases.0.expect.verdicts.cordon: Input",
+        "book.cases.yaml:13:26: cases.0.expect.verdicts.cordon: 'maybe' is none of would",
     ),
-    "no expectation": ("      runbook: worked-out\n", "", "cases.0.expect.runbook: Field required"),
+    "no expectation": ("      runbook: worked-out\n", "", "cases.0.expect.runbook: it is missing"),
     "a job of no kind": (
         "PyTorchJob/research",
         "research",

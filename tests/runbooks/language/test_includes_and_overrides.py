@@ -145,10 +145,10 @@ FAULTS = {
         "site", "mode: approve", 'match: "true"', "site.yaml:4:1: match: there is no such key"),
     "a value out of its bounds": ("site", "wait_s: 300", "wait_s: 901", "site.yaml:6:22: parameters.wait_s.default: 901 i"),
     "a value of another type": ("site", "only: all", "only: 3", "site.yaml:10:20: steps.1.params.only: expected text"),
-    "a word that is none": ("site", "mode: approve", "mode: later", "site.yaml:4:7: mode: Input should be 'shadow'"),
+    "a word that is none": ("site", "mode: approve", "mode: later", "site.yaml:4:7: mode: 'later' is none of"),
     "a base that has changed": (
         "site", "base: 3", "base: 2", "site.yaml:2:7: base: base is now at revision 3, this was written for 2: comp"),
-    "no revision": ("site", "revision: 2\n", "", "site.yaml:1:1: revision: Field required"),
+    "no revision": ("site", "revision: 2\n", "", "site.yaml:1:1: revision: it is missing"),
     "a runbook that is none": ("site", "override: base", "override: bass", "site.yaml:1:11: override: there is no runbook ba"),
     "an override of an override": (
         "site", "override: base", "id: x\noverride: base", "site.yaml:1:1: id: there is no such key"),
@@ -163,7 +163,7 @@ FAULTS = {
     "a change that is none": (
         "base", "include: closing", "include: closing\n    steps: {cordon: {undo: false}}", "base.yaml:11:22: steps.cordon.undo"),
     "a step beside an include": ("base", "include: closing", "include: closing\n    id: x", "base.yaml:11:5: id: there is no"),
-    "a fault in a fragment": ("closing", "target: root_node", "target: node", "closing.yaml:8:13: steps.0.target: Input sh"),
+    "a fault in a fragment": ("closing", "target: root_node", "target: node", "closing.yaml:8:13: steps.0.target: 'node' is"),
     "a need that the fragment's user lacks": ("closing", "undo: true", "needs: [a]", "closing.yaml:9:12: steps.0.needs: step "),
     "a parameter twice": ("closing", "tries:", "wait_s: {type: text, default: a}\n  tries:", "closing.yaml:4:3: parameters.wa"),
     "a step twice": ("base", "id: drain", "id: cordon", "base.yaml:11:9: steps.1.id: step id cordon is used twice"),

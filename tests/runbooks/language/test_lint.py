@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from runbooks.language.lint import families_of, lint
@@ -170,14 +172,13 @@ def test_an_approval_that_somebody_can_give_is_none(asks: str) -> None:
 def faults(*lines: str, head: str = 'match: incident.family == "hang"') -> list[str]:
     listed = "\n".join(f"  - {line}" for line in lines)
     text = f"id: a\nrevision: 1\nowner: t\nmode: auto\ndescription: to test with\n{head}\nsteps:\n{listed}\n"
-    return [fault.split(": Input should be")[0] for fault in library_of([("f", text)]).faults]
+    return [re.split(r": (?:'|must be )", fault)[0] for fault in library_of([("f", text)]).faults]
 
 
 def test_a_wrong_action_is_one_fault_with_the_one_that_was_meant() -> None:
     text = book("a", OFF_BUS, "{id: close, action: cordn_node, target: root_node}")
     (fault,) = library_of([("f", text)]).faults
-    assert fault.startswith("f:9:25: steps.0.action: Input should be 'cordon_node'")
-    assert fault.endswith("did you mean cordon_node?")
+    assert fault == "f:9:25: steps.0.action: 'cordn_node' is not a known value; did you mean cordon_node?"
 
 
 def test_faults_of_match_steps_and_their_order_are_told_together_with_those_of_single_keys() -> None:

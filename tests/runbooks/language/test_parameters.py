@@ -71,7 +71,7 @@ AT_LOAD = {
     "yes is no number": ("default: 3", "default: true", "parameters.tries.default: True is not a whole number"),
     "bounds of a choice": ("default: false", "default: false, min: 1", "parameters.careful.min: a yes or no has no"),
     "bounds the wrong way": ("max: 7200", "max: 1", "parameters.wait_s.min: min 60 is above max 1"),
-    "unknown type": ("type: integer", "type: int", "parameters.tries.type: Input should be 'number'"),
+    "unknown type": ("type: integer", "type: int", "parameters.tries.type: 'int' is none of number"),
     "unknown parameter": (
         "parameters.wait_s / 2.0",
         "parameters.wait / 2.0",
@@ -91,7 +91,7 @@ AT_LOAD = {
     "a key beside cel": ("{cel: parameters.only}", "{cel: '1', sh: ls}", "steps.1.params.only.sh: there is no such"),
     "when over text": ("when: parameters.careful", "when: parameters.only", "28:11: steps.2.when: expected yes or no"),
     "match over parameters": ('== "gpu_off_bus"', '== parameters.only', "6:27: match: there is no `parameters` here"),
-    "infinity": ("first_s: 2", "first_s: .inf", "steps.0.retry.first_s: Input should be"),
+    "infinity": ("first_s: 2", "first_s: .inf", "steps.0.retry.first_s: must be a finite number"),
 }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ REFUSED = {
     "no call at all": (
         "attempts: 3",
         "attempts: 0",
-        "24:23: steps.2.retry.attempts: Input should be greater",
+        "24:23: steps.2.retry.attempts: must be greater",
     ),
     "a key that is none": (
         "quorum: 2",

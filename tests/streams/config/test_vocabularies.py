@@ -90,5 +90,5 @@ def test_every_fault_of_a_table_is_told_at_once_and_rows_by_their_code(
         load_table(FOLDER / "xid.yaml", XidCatalog)
     found = [line.partition("over xid.yaml: ")[2] for line in str(raised.value).splitlines()]
     assert found[0] == "code 48: severty: there is no such key; did you mean severity?"
-    assert found[1].startswith("code 79: eval_154: must be a valid boolean")
+    assert found[1].startswith("code 79: eval_154: must be true or false")
     assert "code 9999: mnemonic: it is missing, and has no default" in found
