@@ -82,7 +82,8 @@ def _make_room(out: Path, *, force: bool) -> None:
     """Refuse a directory with something in it; with `force` delete a capture there: topics of it might be left among the new."""
     from shutil import rmtree
 
-    from faultline.replay.capture import META, STATE, TOPOLOGY
+    from faultline.replay.capture import META, TOPOLOGY
+    from faultline.replay.integrity import STATE
 
     if not out.exists() or not any(out.iterdir()):
         return
