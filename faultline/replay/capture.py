@@ -69,6 +69,7 @@ class Capture:
     `records` and `state` are in memory, or read whenever they are iterated (`StoredTopic`). `state` is what compacted topics
     held at `meta.lead`: the last record of each key until then. `settings` and `runbooks` are a file and a folder of the capture.
     `unread` grows with the records that whoever reads the capture could not make out.
+    `incident` is the one it was cut to.
     """
 
     meta: Meta
@@ -79,6 +80,11 @@ class Capture:
     settings: Path | None = None
     runbooks: Path | None = None
     unread: UnreadRecords = field(default_factory=UnreadRecords, compare=False)
+    incident: str = ""
+
+    def is_about(self, *incidents: str) -> bool:
+        """Whether it holds all that decides one of these incidents. One that was cut to an incident does not of others."""
+        return not self.incident or self.incident in incidents
 
 
 def read(directory: Path, *, changed_ok: bool = False) -> Capture:
@@ -117,6 +123,7 @@ def read(directory: Path, *, changed_ok: bool = False) -> Capture:
         settings if settings.exists() else None,
         runbooks if runbooks.is_dir() else None,
         unread,
+        manifest.lineage.incident if manifest else "",
     )
 
 
@@ -155,7 +162,7 @@ def _folders(directory: Path, manifest: Manifest) -> dict[str, Collection[RawRec
     return {
         topic: TopicFolder(topic, directory / topic, part.partitions)
         for topic, part in sorted(manifest.topics.items())
-        if (directory / topic).is_dir()
+        if (directory / topic).is_dir() or not any(one.records for one in part.partitions.values())
     }
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from faultline.replay.capture import Capture, write_rest
 from faultline.replay.frames import FRAME_BYTES, compressed
-from faultline.replay.manifest import MANIFEST, Manifest, PartitionPart, TopicPart, write_manifest
+from faultline.replay.manifest import MANIFEST, Lineage, Manifest, PartitionPart, TopicPart, write_manifest
 from faultline.replay.record_format import record_line
 from faultline.replay.topic_records import in_time_order
 from streams.model.clock import to_millis
@@ -96,6 +96,16 @@ class PartitionWriter:
         """Whether nothing that belongs into the file can come any more, as far as one can tell."""
         return self.next_offset >= self._part.end or self._ahead_in_a_row >= AHEAD_IN_A_ROW
 
+    @property
+    def offsets_left(self) -> int:
+        """How many offsets of its part have not been passed."""
+        return max(self._part.end - self.next_offset, 0)
+
+    @property
+    def offsets_passed(self) -> int:
+        """How many offsets of its part are behind; all when it is done."""
+        return self._part.end - self._part.begin - (0 if self.is_done else self.offsets_left)
+
     def reach(self, offset: int) -> None:
         """Note that there is no record before this offset: compaction and the marks of transactions leave gaps."""
         self.next_offset = max(self.next_offset, offset)
@@ -135,7 +145,7 @@ class PartitionWriter:
     def flush(self, *, is_done: bool = False) -> None:
         """Write what was added as a frame, and note it."""
         size = self._part.size
-        if self._pending:
+        if self._pending or (is_done and not size):  # a file without records is one that zstd can read, too
             frame = compressed(b"".join(self._pending))
             self._file.write(frame)
             self._file.flush()
@@ -209,7 +219,15 @@ def write_by_partition(directory: Path, capture: Capture) -> None:
             parts[partition] = writer.finish()
         topics[topic] = TopicPart(parts)
     meta = capture.meta
-    manifest = Manifest(meta.cluster, meta.begin, meta.end, meta.lead, topics, complete=True)
+    manifest = Manifest(
+        meta.cluster,
+        meta.begin,
+        meta.end,
+        meta.lead,
+        topics,
+        lineage=Lineage(incident=capture.incident),
+        complete=True,
+    )
     write_rest(directory, capture)
     write_manifest(directory / MANIFEST, manifest)
     shutil.rmtree(directory / NOTES, ignore_errors=True)

@@ -36,6 +36,8 @@ class PartitionFile(TopicFile):
             return
         number = 1
         for content in frames(self._path):
+            if not content:
+                continue
             lines = content.removesuffix(b"\n").split(b"\n")
             yield number, lines
             number += len(lines)
@@ -113,7 +115,7 @@ class TopicFolder(StoredTopic):
 
 def _files(folder: Path) -> Iterator[tuple[int, Path]]:
     seen: set[int] = set()
-    for path in folder.iterdir():
+    for path in folder.iterdir() if folder.is_dir() else ():
         name = path.name.removesuffix(".zst").removesuffix(".jsonl")
         if not name.isdecimal() or name == path.name:
             raise BadInput(f"{path}: is no PARTITION.jsonl or PARTITION.jsonl.zst")

@@ -39,7 +39,9 @@ async def learn_names(
         oldest = await client.beginning_offsets(list(places)) if topic in compacted else {}
         for place, one in places.items():
             begin = oldest.get(place, one.begin)
-            await _learn(client, topic, place, begin, one.end, to_millis(manifest.end), learning, bar)
+            await _learn(
+                client, topic, place, begin, one.begin, one.end, to_millis(manifest.end), learning, bar
+            )
 
 
 async def _learn(
@@ -47,17 +49,21 @@ async def _learn(
     topic: str,
     place: TopicPartition,
     begin: int,
+    counted_from: int,
     end: int,
     end_ms: int,
     learning: Learning,
     bar: Bar,
 ) -> None:
-    ahead = 0
+    ahead, passed = 0, counted_from
     async for batch in batches_between(client, place, begin, end):
         for record in batch:
             ahead = ahead + 1 if record.timestamp >= end_ms else 0
             if not ahead:
                 learning.learn(raw_record(record, topic))
-        bar.advance(len(batch))
+        if batch and batch[-1].offset >= passed:  # compaction and the marks of transactions leave gaps
+            bar.advance(batch[-1].offset + 1 - passed)
+            passed = batch[-1].offset + 1
         if ahead >= AHEAD_IN_A_ROW:
-            return
+            break
+    bar.advance(end - passed)

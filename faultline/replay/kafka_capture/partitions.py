@@ -48,6 +48,7 @@ async def write_partitions(
     bar: Bar,
 ) -> None:
     """Read each partition on to its end, and write what is read. `bar` is told how many offsets were passed."""
+    bar.advance(sum(writer.offsets_passed for writer in writers.values()))
     waiting = iter([place for place, writer in writers.items() if not writer.is_done])
     while at_once := list(islice(waiting, AT_ONCE)):
         await _write(client, topic, {place: writers[place] for place in at_once}, bar)
@@ -59,7 +60,7 @@ async def _write(
     writers: dict[TopicPartition, PartitionWriter],
     bar: Bar,
 ) -> None:
-    _finish_those_with_all(writers)
+    _finish_those_with_all(writers, bar)
     # Only for something to read: a client that is stopped while it asks for the leaders of what was just assigned may wait for
     # the next time it asks, minutes later (aiokafka loses the cancellation).
     if writers:
@@ -70,18 +71,19 @@ async def _write(
         try:
             found = await client.getmany(*writers, timeout_ms=_POLL_MS)
         except OffsetOutOfRangeError as error:
-            await _skip_deleted(client, writers, error)
+            await _skip_deleted(client, writers, error, bar)
             continue
         for place, writer in writers.items():
-            before = writer.next_offset
+            before = writer.offsets_left
             writer.add(raw_record(record, topic) for record in found.get(place, ()))
             writer.reach(await client.position(place))
-            bar.advance(writer.next_offset - before)
-        _finish_those_with_all(writers)
+            bar.advance(before - writer.offsets_left)
+        _finish_those_with_all(writers, bar)
 
 
-def _finish_those_with_all(writers: dict[TopicPartition, PartitionWriter]) -> None:
+def _finish_those_with_all(writers: dict[TopicPartition, PartitionWriter], bar: Bar) -> None:
     for place in [place for place, writer in writers.items() if writer.has_all]:
+        bar.advance(writers[place].offsets_left)
         writers.pop(place).finish()
 
 
@@ -89,10 +91,13 @@ async def _skip_deleted(
     client: AIOKafkaConsumer,
     writers: Mapping[TopicPartition, PartitionWriter],
     error: OffsetOutOfRangeError,
+    bar: Bar,
 ) -> None:
     gone = list(error.args[0])
     for place, oldest in (await client.beginning_offsets(gone)).items():
+        before = writers[place].offsets_left
         writers[place].lose(oldest)
+        bar.advance(before - writers[place].offsets_left)
         client.seek(place, oldest)
 
 

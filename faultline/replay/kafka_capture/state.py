@@ -19,9 +19,12 @@ from faultline.replay.partition_writer import Change
 from faultline.replay.record_format import record_line
 from streams.kafka.clients import raw_record
 
+_MARKS = 1
+"""So many offsets between two records are no sign of a compaction: each transaction ends with a mark of its own."""
+
 
 @dataclass(slots=True)
-class _Keys:
+class Keys:
     """The keys of one partition. `begin` is the offset of the first record after the time, `latest` that of the last before."""
 
     begin: int
@@ -29,6 +32,26 @@ class _Keys:
     known: set[bytes] = field(default_factory=set)
     """Keys that had a record before the time, those deleted by then included."""
     unknown: set[bytes] = field(default_factory=set)
+    """Keys whose first record is after the time, where records before them are gone."""
+    has_gaps: bool = False
+    """Whether records of the partition are gone, as far as its offsets tell."""
+    _next: int = 0
+
+    def see(self, offset: int, key: bytes, *, is_gone: bool, is_later: bool) -> None:
+        """Take the next record that is there. `is_gone` says that it deletes its key, `is_later` that it is after the time."""
+        self.has_gaps = self.has_gaps or offset > self._next + _MARKS
+        self._next = offset + 1
+        if is_later and offset < self.begin:
+            self.begin = offset
+        if offset >= self.begin:
+            if self.has_gaps and key not in self.known:
+                self.unknown.add(key)
+            return
+        self.known.add(key)
+        if is_gone:
+            self.latest.pop(key, None)
+        else:
+            self.latest[key] = offset
 
 
 async def write_state(
@@ -56,28 +79,24 @@ async def write_state(
                 size += len(frame)
                 whole.update(frame)
                 out.write(frame)
+        if not size:  # a file that zstd can read
+            frame = compressed(b"")
+            size = out.write(frame)
+            whole.update(frame)
     draft.replace(path)
     return StatePart(records, unknown, lines_bytes, size, whole.hexdigest())
 
 
-async def _keys(
-    client: AIOKafkaConsumer, place: TopicPartition, oldest: int, end: int, lead_ms: int
-) -> _Keys:
-    keys = _Keys(end)
+async def _keys(client: AIOKafkaConsumer, place: TopicPartition, oldest: int, end: int, lead_ms: int) -> Keys:
+    keys = Keys(end)
     async for batch in batches_between(client, place, oldest, end):
         for record in batch:
-            key = record.key or b""
-            if record.timestamp >= lead_ms and record.offset < keys.begin:
-                keys.begin = record.offset
-            if record.offset >= keys.begin:
-                if key not in keys.known:
-                    keys.unknown.add(key)
-                continue
-            keys.known.add(key)
-            if record.value is None:
-                keys.latest.pop(key, None)
-            else:
-                keys.latest[key] = record.offset
+            keys.see(
+                record.offset,
+                record.key or b"",
+                is_gone=record.value is None,
+                is_later=record.timestamp >= lead_ms,
+            )
     return keys
 
 
@@ -85,7 +104,7 @@ async def _frames(
     client: AIOKafkaConsumer,
     place: TopicPartition,
     oldest: int,
-    keys: _Keys,
+    keys: Keys,
     topic: str,
     change: Change,
 ) -> AsyncIterator[list[bytes]]:

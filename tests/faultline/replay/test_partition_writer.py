@@ -7,14 +7,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from faultline.replay import partition_writer
 from faultline.replay.manifest import PartitionPart
 from faultline.replay.partition_writer import PartitionWriter
-from faultline.replay.topic_folder import PartitionFile
+from faultline.replay.topic_folder import PartitionFile, TopicFolder
 from streams.model.clock import to_millis
+from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -120,7 +122,29 @@ def test_gaps_of_transactions_and_of_what_was_deleted_are_passed(tmp_path: Path)
     assert one.finish().lost == 30
 
 
-def test_an_empty_partition_has_an_empty_file(tmp_path: Path) -> None:
-    part = written(tmp_path, [])
-    assert part.size == 0
-    assert list(PartitionFile(TOPIC, 0, tmp_path / TOPIC / "0.jsonl.zst", part)) == []
+def test_the_file_of_an_empty_partition_is_one_that_zstd_can_read(tmp_path: Path) -> None:
+    part, path = written(tmp_path, []), tmp_path / TOPIC / "0.jsonl.zst"
+    assert zstandard.ZstdDecompressor().decompress(path.read_bytes()) == b""
+    assert part.size == path.stat().st_size
+    assert content(tmp_path) == []
+    assert written(tmp_path, []) == part, "and it goes on from there"
+
+
+def test_a_partition_without_records_may_have_an_empty_file_or_none(tmp_path: Path) -> None:
+    written(tmp_path, [])
+    path = tmp_path / TOPIC / "0.jsonl.zst"
+    for file in (path.read_bytes(), b""):
+        path.write_bytes(file)
+        found = TopicFolder(TOPIC, path.parent, {0: PART})
+        assert (len(found), list(found), list(found.batches())) == (0, [], [])
+    path.unlink()
+    found = TopicFolder(TOPIC, path.parent, {0: PART})
+    assert (len(found), list(found), list(found.batches())) == (0, [], [])
+
+
+def test_a_frame_that_is_cut_off_is_said_to_be(tmp_path: Path) -> None:
+    written(tmp_path, RECORDS)
+    path = tmp_path / TOPIC / "0.jsonl.zst"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(BadInput, match=r"damaged from byte 0 on: a frame is cut off"):
+        content(tmp_path)
