@@ -51,7 +51,7 @@ def decided_table(decided: Replayed, only: str = "") -> None:
 def decided_records(decided: Replayed, only: str = "") -> Iterator[dict[str, Any]]:
     """The same, for programs."""
     for line in decided.lines():
-        if not only or only in (line.get("id"), line.get("incident")):
+        if not only or only in (line.get("id"), line.get("incident")) or line["record"] == "summary":
             yield line
 
 

@@ -140,7 +140,10 @@ def compared(
     modes: Mapping[str, Mode],
     explanations: Explanations,
 ) -> tuple[Compared, ...]:
-    """Every incident of either side whose fault is in the capture's own time, by the time of its fault."""
+    """Every incident of either side whose fault is in the capture's own time, by the time of its fault.
+
+    Of a capture that was cut to an incident, that one.
+    """
     until = capture.meta.end
     there = decisions_of_topics(
         [found[-1] for found in production.revisions.values()], production.runs, production.notices, until
@@ -149,7 +152,7 @@ def compared(
     runs = {run.incident: run for run in production.runs}
     found = []
     for pair in differences(there, here):
-        if pair.either.fault_at < capture.meta.begin:
+        if pair.either.fault_at < capture.meta.begin or not capture.is_about(*pair.ids):
             continue
         told = [*_states(pair), *pair.differences]
         if not production.has_notices:

@@ -60,6 +60,11 @@ class Pair:
     differences: tuple[Difference, ...]
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """Of the incident on each side."""
+        return tuple(one.incident for one in (self.before, self.after) if one is not None)
+
+    @property
     def either(self) -> Decision:
         """The incident as the second side has it, else as the first has."""
         found = self.after or self.before

@@ -137,6 +137,9 @@ def _decide(order: ReplayOrder, capture: Capture, only: str, speed: float | None
     decided = order.replayed(capture, watcher=watcher)
     see = _there_are(decided.incidents)
     name = picked(decided.incidents, only, what="incident", prefix="inc-", see=see).id if only else ""
+    if not only and capture.incident in decided.incidents:
+        name = capture.incident
+        click.echo(f"faultline: the capture was cut to {name}: only that is shown", err=True)
     show(output, decided_records(decided, name), lambda: decided_table(decided, name))
 
 

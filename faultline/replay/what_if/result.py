@@ -79,6 +79,7 @@ def what_if(
     pairs = tuple(
         with_causes(pair, lambda pair, one: causes_of(pair, one, given.edits))
         for pair in differences(before.decisions, after.decisions)
+        if given.before.capture.is_about(*pair.ids)
     )
     window = timedelta(seconds=group_window_s(given.after.settings))
     structure = answer(before.outages, before.held, asked) if asked.is_asked else None

@@ -18,6 +18,7 @@ from faultline.replay.capture import Capture, write
 from faultline.replay.decisions import decisions_of_topics
 from faultline.replay.difference import Aspect, Difference, Pair
 from faultline.replay.explanations import Explanations
+from faultline.replay.partition_writer import write_by_partition
 from faultline.replay.pipeline import Happened
 from faultline.replay.replay import Replayed, replay_capture
 from runbooks.language.loader import load
@@ -106,6 +107,25 @@ def test_what_was_decided_the_same_is_the_same(tmp_path: Path) -> None:
     result = against(production(the_run()), tmp_path)
     assert result.exit_code == 0, result.output
     assert "1 same, 0 different, 0 only here, 0 only there; 0 without an explanation" in result.output
+
+
+@pytest.mark.parametrize("cut_to", ["its own", "inc-0000000000000000"])
+def test_a_capture_that_was_cut_to_an_incident_is_about_that_alone(tmp_path: Path, cut_to: str) -> None:
+    incident = the_run().incident if cut_to == "its own" else cut_to
+    cut = replace(production(the_run(), without=cut_to != "its own"), incident=incident)
+    write_by_partition(tmp_path, cut)
+    asked = CliRunner().invoke(cli, ["replay", str(tmp_path), "--against"])
+    assert asked.exit_code == 0, asked.output
+    same = 1 if cut_to == "its own" else 0
+    assert f"{same} same, 0 different, 0 only here, 0 only there" in asked.output
+    edited = CliRunner().invoke(
+        cli,
+        ["whatif", str(tmp_path), "--set", "responder.mode=approve", "-o", "json"],
+        catch_exceptions=False,
+    )
+    assert orjson.loads(edited.stdout.splitlines()[0])["differing"] == same
+    listed = CliRunner().invoke(cli, ["replay", str(tmp_path)])
+    assert ("only that is shown" in listed.stderr) is (cut_to == "its own")
 
 
 def test_another_culprit_is_told_with_both_reasons_and_where_the_two_part(tmp_path: Path) -> None:
