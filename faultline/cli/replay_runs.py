@@ -68,6 +68,11 @@ class ReplayOrder:
             yield capture
             tell_left_out(capture)
 
+    def check(self, capture: Capture) -> None:
+        """Read all that a replay needs besides the records. Raises BadInput when something of it is invalid."""
+        self._settings_of(capture)
+        self._runbooks_of(capture)
+
     def replayed(
         self,
         capture: Capture,

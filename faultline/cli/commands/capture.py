@@ -17,7 +17,7 @@ from faultline.cli.capture_summary import doubts, lines, show_table
 from faultline.cli.output import output_option, show
 from faultline.cli.since import since_of, span_of
 from streams.model.clock import rfc3339, utc_now
-from streams.model.errors import BadInput
+from streams.model.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
     from faultline.replay.kafka_capture.take import Order
@@ -39,7 +39,7 @@ Examples:
 
 \b
 The same command goes on after Ctrl-C or a crash, and says so when all is there.
-Exit codes: 0 complete, 1 a replay decides another incident, 2 bad input or another capture in DIR, 3 Kafka is unreachable.""",
+Exit codes: 0 complete, 1 a replay fails or decides another incident, 2 bad input or another capture in DIR, 3 no Kafka.""",
 )
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
@@ -110,7 +110,9 @@ def command(
     show(output, lines(directory, manifest), lambda: show_table(directory, manifest))
     if order.learning is not None:
         _say_what_is_left(order.learning)
-    if incident_id and not _decides_the_same(settings, directory, manifest):
+    if not _can_be_replayed(settings, directory) or (
+        incident_id and not _decides_the_same(settings, directory, manifest)
+    ):
         sys.exit(1)
 
 
@@ -190,19 +192,27 @@ def _say_what_is_left(learning: Learning) -> None:
         click.echo(f"faultline: {what}: {', '.join(text.words)}", err=True)
 
 
+def _can_be_replayed(settings: Settings, directory: Path) -> bool:
+    """Read what a replay reads besides the records, as it does, and say what is wrong with it."""
+    from faultline.cli.replay_runs import ReplayOrder
+    from faultline.replay.capture import read
+
+    try:
+        ReplayOrder(settings, None, None).check(read(directory))
+    except (BadInput, ConfigError) as error:
+        click.echo(f"faultline: {directory} CANNOT BE REPLAYED: {error}", err=True)
+        return False
+    return True
+
+
 def _decides_the_same(settings: Settings, directory: Path, manifest: Manifest) -> bool:
     """Replay the capture of an incident, and say whether it decides the same."""
+    from faultline.cli.replay_runs import ReplayOrder
     from faultline.replay.capture import read
     from faultline.replay.kafka_capture.incident import compared
-    from faultline.replay.replay import replay_capture
-    from runbooks.language.loader import load
-    from streams.correlate import Config
 
     taken = read(directory)
-    books = load([taken.runbooks] if taken.runbooks else (), shipped=False)
-    decided = replay_capture(
-        taken, responder=settings.responder, config=Config.of(settings.correlator), runbooks=books
-    )
+    decided = ReplayOrder(settings, None, None).replayed(taken)
     found = compared(taken, manifest.lineage.incident, decided)
     if found.is_same:
         click.echo(

@@ -59,10 +59,24 @@ def write_surroundings(directory: Path, settings: Settings, change: Text) -> Non
     Raises:
         ConfigError: when a file that the settings name cannot be read.
     """
-    (directory / SETTINGS).write_text(change(yaml.safe_dump(plain_settings(settings), sort_keys=False)))
+    (directory / SETTINGS).write_text(
+        yaml.safe_dump(_changed(plain_settings(settings), change), sort_keys=False)
+    )
     if topology := topology_of(settings):
         (directory / TOPOLOGY).write_text(change(topology))
     _write_runbooks(directory / RUNBOOKS, settings.responder, change)
+
+
+def _changed(value: Any, change: Text) -> Any:
+    """Settings with every text as `change` has it. The names of settings are among the words that it leaves."""
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_changed(one, change) for one in value]
+        case dict():
+            return {change(name): _changed(one, change) for name, one in value.items()}
+    return value
 
 
 def topology_of(settings: Settings) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from faultline.replay.redaction.encodings import texts_within
+from faultline.runtime.processes import PROCESSES
 from streams.config.yaml_tables import Strict, load_table
 from streams.ingest.open_record import open_record
 from streams.ingest.records import RecordContext
@@ -27,6 +29,7 @@ class NameTable(Strict):
     hosts: frozenset[str]
     names: frozenset[str]
     users: frozenset[str]
+    groups_of_users: frozenset[str]
     tickets: frozenset[str]
     public: frozenset[str]
     public_domains: tuple[str, ...]
@@ -35,12 +38,13 @@ class NameTable(Strict):
 
 
 TABLE = load_table(Path(__file__).with_name("names.yaml"), NameTable)
-PUBLIC = NOBODYS | TABLE.public
+PUBLIC = NOBODYS | TABLE.public | frozenset(PROCESSES)
 _SERIALS = re.compile(r"serial|asset_tag", re.IGNORECASE)
 _GUIDS = re.compile(r"guid", re.IGNORECASE)
 _CONTEXTS = re.compile(
     r"""(?:/home/|/Users/|/scratch/|/users/)(?P<home>[A-Za-z_][A-Za-z0-9_.-]*)
-    |https?://(?P<url>[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)
+    |(?:https?|wss?|ldaps?)://(?:[^\s/@"']{1,200}@)?(?P<url>[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)
+    |\bslack:(?P<slack>[A-Za-z0-9]+)
     |(?P<mail>[A-Za-z0-9][A-Za-z0-9._%+-]*)@(?P<domain>[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)
     |\b(?:user|username|login|owner|userid|logname|uid)["']?\s?[=:]\s?["']?(?:\d+\()?(?P<user>[A-Za-z_][A-Za-z0-9_.-]{1,31})
     |\bof\suser\s(?P<of>[A-Za-z_][A-Za-z0-9_-]{1,31})
@@ -65,9 +69,19 @@ _MARKS = (
     " from ",
     "/browse/",
     "serial",
+    "slack:",
 )
 """One of these is in every text that `_CONTEXTS` finds something in."""
 _DEEPEST = 4
+_ESCAPED = re.compile(r'\\+"')
+_WITH_ID = re.compile(r"(.*\S)\s*\(([^()]+)\)")
+"""How the pipeline writes who it was: `Ada Lovelace (U0123ABC)`."""
+_BETWEEN = re.compile(r"[:|/#=,;<>]+")
+"""What is between the parts of a person's name or id: `slack:U0123`, `system:serviceaccount:lab:deployer`, `auth0|5f7c8e`."""
+_TOKEN = re.compile(r"[A-Za-z0-9]+(?:[-._]+[A-Za-z0-9]+)*")
+_LONGEST_NAME = 80
+_SHORTEST_HASH = 16
+_MOST_WORDS = 5
 _TICKET = re.compile(r"([A-Z][A-Z0-9_]+)-(\d+)")
 
 
@@ -77,6 +91,8 @@ class NameBook:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self.names: set[str] = set()
+        self.people: set[str] = set()
+        """Names of people that are more than one word, or not in ASCII."""
         self.serials: set[str] = set()
         self.guids: set[str] = set()
         """GUIDs as their sixteen hex digits."""
@@ -109,7 +125,7 @@ class NameBook:
         lower = text.lower()
         if not any(mark in lower for mark in _MARKS):
             return
-        for match in _CONTEXTS.finditer(text):
+        for match in _CONTEXTS.finditer(_ESCAPED.sub('"', text)):
             name = match[match.lastgroup or 0]
             match match.lastgroup:
                 case "url":
@@ -121,6 +137,8 @@ class NameBook:
                     self._add_ticket(name)
                 case "serial":
                     self._add_serial(name)
+                case "slack":
+                    self._add_id(name)
                 case "guid":
                     self._add_guid(name)
                 case _:
@@ -135,12 +153,16 @@ class NameBook:
                 self.add_host(document["name"])
                 self.nodes.add(document["name"].lower())
             for name, value in document.items():
-                self.learn_document(value, name)
+                # Who is in which group stands under the name of the group.
+                self.learn_document(value, key if key in TABLE.groups_of_users else name)
         elif isinstance(document, list | tuple):
             for value in document:
                 self.learn_document(value, key)
         elif isinstance(document, str):
             self._learn_field(key.lower(), document)
+            if document[:1] in ("{", "["):
+                with suppress(orjson.JSONDecodeError):
+                    self.learn_document(orjson.loads(document))
 
     def add_host(self, name: str) -> None:
         """Add a host by a name with or without its domain, port or address."""
@@ -156,6 +178,30 @@ class NameBook:
         self._add(short)
         if domain:
             self._add_domain(domain)
+
+    def add_person(self, name: str, *, is_surely_one: bool = False) -> None:
+        """Add a person in any form: a name, an id, both, an address, or several with `|` between."""
+        if with_id := _WITH_ID.fullmatch(name):
+            self.add_person(with_id[1], is_surely_one=True)
+            self.add_person(with_id[2])
+            return
+        self.learn_text(name)  # addresses, and where an issuer of subjects is
+        for part in map(str.strip, _BETWEEN.split(name)):
+            words = part.split()
+            if "@" in part or PUBLIC.issuperset(map(str.lower, words)):
+                continue
+            if len(words) == 1 and _TOKEN.fullmatch(part):
+                self._add_id(part)
+            elif is_surely_one or (len(words) <= _MOST_WORDS and len(part) <= _LONGEST_NAME):
+                self.people.add(" ".join(words).lower())
+
+    def _add_id(self, name: str) -> None:
+        """Add the name or the id of an account. An id is changed in its digits too."""
+        is_id = any(char.isdigit() for char in name) and (name == name.upper() or len(name) >= _SHORTEST_HASH)
+        if is_id and len(name) > 4:
+            self._add_serial(name)
+        else:
+            self._add(name)
 
     def _learn_raw(self, record: RawRecord) -> None:
         opened = open_record(record.value or b"", RecordContext(record.timestamp))
@@ -173,8 +219,8 @@ class NameBook:
             self.add_host(value)
         elif key in TABLE.names:
             self._add(value.rpartition("/")[2])
-        elif key in TABLE.users and not any(char.isspace() for char in value):
-            self._add(value.partition("@")[0])
+        elif key in TABLE.users or key in TABLE.groups_of_users:
+            self.add_person(value)
         elif key in TABLE.tickets:
             self._add_ticket(value)
         elif _SERIALS.search(key):

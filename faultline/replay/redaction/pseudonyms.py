@@ -47,6 +47,10 @@ class Pseudonyms:
             made += dashed[:begin] + address + self._words(after)
         return made
 
+    def person(self, name: str) -> str:
+        """Of a person's name, in whatever script: as many words."""
+        return " ".join(self.word(word).capitalize() for word in name.split())
+
     def _words(self, name: str) -> str:
         words = {word.lower() for word in _WORDS.findall(name)}
         kept = self._kept if words - self._kept else frozenset[str]()

@@ -17,6 +17,9 @@ from faultline.replay.redaction.known_names import any_of, is_unlike_words
 from faultline.replay.redaction.name_book import PUBLIC, TABLE, NameBook
 from faultline.replay.redaction.pseudonyms import Pseudonyms
 from faultline.replay.redaction.values import Unreadable
+from faultline.runtime.settings import Settings
+from runbooks.language.loader import load as load_runbooks
+from runbooks.language.schema import Runbook
 from streams.model.control import Control
 from streams.model.conversation import Command, TimelineEntry
 from streams.model.facts import FactRecord
@@ -25,6 +28,7 @@ from streams.model.run import Run
 from streams.model.signal import SignalBatch
 from streams.model.thread import Thread
 
+_DOCUMENTS = (FactRecord, SignalBatch, Incident, Run, Thread, TimelineEntry, Command, Control)
 _FORMS = re.compile(
     r"""(?P<login>(?<=://)[^\s/@"'<>]{1,200}@)
     |(?P<email>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)
@@ -73,7 +77,7 @@ class TextRedaction:
 
     def __init__(self, pseudonyms: Pseudonyms, book: NameBook) -> None:
         self._ids: dict[str, str] = {}
-        self.left = sorted(book.names & _words_of_documents())
+        self.left = sorted(book.names & words_of_documents())
         names = book.names - set(self.left)
         self.words = sorted(
             name for name in names if name.isalpha() and (len(name) < 3 or name in _vocabulary())
@@ -95,6 +99,7 @@ class TextRedaction:
         self._parts = any_of(one for one in parts if is_unlike_words(one) and not _is_of_words(one))
         self._depth = 0
         self._fields = _fields(self.words)
+        self._people = _phrases(book.people)
         self._token = lru_cache(maxsize=200_000)(self._of_token)
         self._base64 = lru_cache(maxsize=50_000)(self._of_base64)
 
@@ -106,6 +111,8 @@ class TextRedaction:
 
     def __call__(self, text: str) -> str:
         """The text with pseudonyms, also where it is encoded within itself. Raises Unreadable when that is so too often."""
+        if self._people is not None:
+            text = self._people.sub(lambda match: self._pseudonyms.person(match[0]), text)
         changed = without_escapes(text, self._within)
         if changed is None:
             changed = self._plain(text)
@@ -150,6 +157,8 @@ class TextRedaction:
             case "guid":
                 return self._pseudonyms.hex(text)
             case "ipv4":
+                if match.string.startswith("://", max(match.start() - 3, 0)):
+                    return self._pseudonyms.ipv4(text)
                 return self._ipv4(text)
             case "ipv6":
                 return self._ipv6(text)
@@ -262,9 +271,20 @@ def _fields(names: Collection[str]) -> re.Pattern[str] | None:
     )
 
 
+def _phrases(names: Collection[str]) -> re.Pattern[str] | None:
+    """Names of several words, the longest first, but for those that rules may look for."""
+    wanted = [name for name in names if not _vocabulary().issuperset(name.split())]
+    if not wanted:
+        return None
+    any_of = "|".join(
+        r"\s+".join(map(re.escape, name.split())) for name in sorted(wanted, key=len, reverse=True)
+    )
+    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
+
+
 @lru_cache(maxsize=1)
-def _words_of_documents() -> frozenset[str]:
-    """The names of fields and the fixed values of what internal topics hold."""
+def words_of_documents() -> frozenset[str]:
+    """Names of fields, settings, shipped runbooks and their steps, and fixed values, of all that a capture holds."""
     found: set[str] = set()
 
     def look(schema: Any) -> None:
@@ -279,8 +299,10 @@ def _words_of_documents() -> frozenset[str]:
             for inner in schema:
                 look(inner)
 
-    for kind in (FactRecord, SignalBatch, Incident, Run, Thread, TimelineEntry, Command, Control):
+    for kind in (*_DOCUMENTS, Settings, Runbook):
         look(TypeAdapter(kind).json_schema())
+    for book in load_runbooks():
+        found.update((book.id, *(step.id for step in book.steps)))
     return frozenset(word.lower() for word in found)
 
 

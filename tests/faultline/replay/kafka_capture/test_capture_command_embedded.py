@@ -41,6 +41,10 @@ def decided_records() -> Iterator[RawRecord]:
         yield RawRecord(INCIDENTS.name, 0, 0, incident.updated_at, incident.id.encode(), encode(incident))
     for run in decided.runs:
         yield RawRecord(RUNS.name, 0, 0, run.updated_at, run.id.encode(), encode(run))
+    for incident in decided.incidents.values():
+        said = b'{"incident":"%s","cluster":"%s","actor":"Ada Byron (U0000001)","event":"person.ack"}'
+        told = said % (incident.id.encode(), CLUSTER.encode())
+        yield RawRecord(TIMELINE.name, 0, 0, incident.updated_at, incident.id.encode(), told)
     for entry in decided.revisions:
         yield RawRecord(TIMELINE.name, 0, 0, entry.at, (entry.incident or "").encode(), encode(entry))
 
@@ -65,13 +69,27 @@ async def config(tmp_path: Path) -> AsyncIterator[Path]:
         await publish(running.settings, [*noise(), *with_facts(MADE), *decided_records()], CLUSTER)
         kafka = running.settings.model_dump(mode="json", exclude_defaults=True)
         path = tmp_path / "faultline.yaml"
-        path.write_text(yaml.safe_dump({"cluster": CLUSTER, "kafka": kafka, "responder": {"lease_s": 6}}))
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    "cluster": CLUSTER,
+                    "kafka": kafka,
+                    "responder": {"lease_s": 6, "approvers": ["slack:S0ONCALL"]},
+                    "kubernetes": {"kubeconfig": str(tmp_path / "kubeconfig")},
+                }
+            )
+        )
         yield path
 
 
 async def typed(config: Path, *words: str) -> Result:
     """A call of the command line, beside the loop that the broker needs."""
     return await asyncio.to_thread(CliRunner().invoke, cli, ["--config", str(config), *words])
+
+
+async def typed_alone(*words: str) -> Result:
+    """The same on a machine that has no settings."""
+    return await asyncio.to_thread(CliRunner().invoke, cli, list(words))
 
 
 def content(directory: Path) -> bytes:
@@ -96,6 +114,8 @@ async def test_what_one_incident_needs_is_small_and_decides_it_again(config: Pat
     again = replay_capture(taken, runbooks=LIBRARY).incidents[wanted.id]
     assert (again.root, again.family, again.certainty) == (wanted.root, wanted.family, wanted.certainty)
     assert sum(len(taken.records[topic]) for topic in MADE.records) < NOISE / 20
+    alone = await typed_alone("replay", str(directory), "--against")
+    assert "0 only here, 0 only there" in alone.output, alone.output
     again_asked = await typed(config, "capture", str(directory), "--incident", wanted.id[:9])
     assert "is complete already" in again_asked.output
 
@@ -114,9 +134,16 @@ async def test_a_redacted_capture_holds_no_name_and_decides_the_same(config: Pat
     assert sorted(i.family for i in again.incidents.values()) == sorted(
         i.family for i in plain.incidents.values()
     )
+    for secret in ("Ada", "Byron", "U0000001", "S0ONCALL", str(tmp_path)):
+        assert secret.encode() not in found, secret
+    alone = await typed_alone("replay", str(directory))
+    assert alone.exit_code == 0, alone.output
     recorded = {record.key for record in taken.records[INCIDENTS.name]}
     assert {name.encode() for name in again.incidents} == recorded, "ids are those of the pseudonyms"
     assert key.stat().st_mode & 0o077 == 0
+    (directory / "settings.yaml").write_text(f"cluster: {CLUSTER}\nnoname: {{}}\n")
+    broken = await typed(config, "capture", str(directory), *RANGE, "--redact", "--redaction-key", str(key))
+    assert (broken.exit_code, "CANNOT BE REPLAYED" in broken.output) == (1, True), broken.output
     refused = await typed(config, "capture", str(directory), *RANGE, "--redact")
     assert refused.exit_code != 0
     assert "--redaction-key" in str(refused.exception)

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import orjson
 import pytest
 import yaml
 from pydantic import BaseModel, SecretStr
 
 from faultline.replay.kafka_capture.surroundings import DECIDES, plain_settings, versions, write_surroundings
 from faultline.replay.planned import actions_of
+from faultline.replay.redaction.pseudonyms import KEY_BYTES
+from faultline.replay.redaction.redaction import Learning
 from faultline.replay.what_if.decide import group_window_s
 from faultline.runtime.settings import Settings, load
 from runbooks.language.loader import load as load_runbooks
 from streams.config.notifier_settings import SinkSettings
 from streams.config.settings import ResponderSettings
+from streams.model.record import RawRecord
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 SETTINGS = {
     "cluster": "west",
@@ -116,6 +123,36 @@ def test_only_settings_that_a_replay_decides_by_are_in_a_capture() -> None:
         "notifier.sinks.group_window_s",
     }
     assert not [name for name in decides if re.search("dir|url|file|host|key|secret|token", name)]
+
+
+def test_names_of_settings_stay_when_people_and_processes_are_called_like_them(tmp_path: Path) -> None:
+    learning = Learning("west", bytes(range(KEY_BYTES)))
+    for actor in ("correlator", "responder", "approvers", "cordon", "gpu-off-bus", "Ada Byron (U0000001)"):
+        learning.learn(RawRecord("timeline", 0, 0, NOON, None, orjson.dumps({"actor": actor})))
+    path = tmp_path / "faultline.yaml"
+    approvers = ["slack:S0ONCALL", "Ada Byron (U0000001)"]
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "cluster": "west",
+                "correlator": {"node_settle_s": 7},
+                "responder": {"mode": "auto", "approvers": approvers},
+                "kubernetes": {"kubeconfig": "/home/ada/kubeconfig"},
+                "node_work": {"reset_gpu": "/srv/jobs/reset.yaml"},
+            }
+        )
+    )
+    made = load(path)
+    learning.learn_document(plain_settings(made))
+    write_surroundings(tmp_path, made, learning.learned().text)
+    text = (tmp_path / "settings.yaml").read_text()
+    for name in ("Ada", "Byron", "U0000001", "S0ONCALL", "/home", "/srv"):
+        assert name not in text
+    again = load(tmp_path / "settings.yaml")
+    assert again.correlator == made.correlator
+    assert again.responder.approvers[0].startswith("slack:")
+    assert again.responder == made.responder.model_copy(update={"approvers": again.responder.approvers})
+    assert again.node_work.offers("reset_gpu"), "where its template was is not told, that there was one is"
 
 
 def test_runbooks_are_those_that_are_loaded_with_the_installations_own(tmp_path: Path) -> None:

@@ -235,6 +235,44 @@ def test_what_names_of_nodes_begin_with_is_no_rack_of_anybody() -> None:
     )
 
 
+capital = word.map(str.capitalize)
+full_name = st.lists(st.one_of(capital, capital.map(lambda name: f"{name}é")), min_size=2, max_size=4).map(
+    " ".join
+)
+slack_id = st.text("ABCDEFGHJKLMNPQRSTUVWXYZ", min_size=3, max_size=6).map(lambda text: f"U0{text}7")
+
+
+@settings(max_examples=tries(60), deadline=None)
+@given(full_name, slack_id, slack_id, word, hexes, word, word)
+def test_no_person_is_in_any_record(
+    name: str, member: str, group: str, login: str, digits: str, account: str, company: str
+) -> None:
+    person, team, subject = f"{name} ({member})", f"slack:{group}", digits[:24]
+    told_by = f"approval by {person} not accepted: {name} is not among responder.approvers ({team}), see <@{member}>"
+    entry = {"actor": person, "event": "person.approval_refused", "text": told_by}
+    url = f"http://{company}:8443/browse/GPU-1"
+    records = [
+        raw(orjson.dumps({"actor": person, "verb": "approve", "groups": [team], "via": "slack"}), "commands"),
+        raw(orjson.dumps({"actor": login, "verb": "run", "reason": f"for {name}"}), "commands"),
+        raw(orjson.dumps({"actor": f"oidc|{subject}", "verb": "ack"}), "commands"),
+        raw(orjson.dumps({"actor": f"{name} (system:serviceaccount:lab:{account})"}), "commands"),
+        raw(orjson.dumps(entry), "timeline"),
+        raw(orjson.dumps({"log": [entry], "posts": [{"text": told_by}]}), "threads"),
+        raw(orjson.dumps({"acked_by": person, "text": f"*{name}* has it"}), "notices"),
+        raw(orjson.dumps({"approvals": [{"step": "cordon", "actor": person, "groups": [team]}]}), "runs"),
+        raw(orjson.dumps({"url": url, "peer": "http://127.0.0.1:46177/x"}), "runs"),
+        raw(f"payload {orjson.dumps(orjson.dumps(entry).decode()).decode()} {subject} {url}".encode()),
+        raw(f'{{"msg":"by {escaped(name)} as {escaped(account)}"}}'.encode()),
+    ]
+    redaction = redaction_of("c1", KEY, records)
+    written = bytes_of([redaction.record(record) for record in records]).decode(errors="replace")
+    secret = [*name.split(), member, group, login, subject, account, company, "127.0.0.1"]
+    assert [one for one in secret if one.lower() in written] == []
+    assert "person.approval_refused" in written
+    assert "responder.approvers" in written
+    assert '"via":"slack"' in written
+
+
 def by(redaction: Redaction, text: str) -> str:
     changed = redaction.record(raw(text.encode()))
     assert changed is not None
