@@ -142,7 +142,7 @@ def test_every_fault_of_an_edit_is_told_together(tmp_path: Path) -> None:
         "did you mean kill_switch?",
         "bad.yaml:",
         "binary.yaml:1:1: cannot be read",
-        "xid.yaml:1:23: codes.",
+        "xid.yaml:1:23: code 48: action: must be text",
         "sxid.yaml:",
         "families.yaml:1:26: families.gpu_off_bus.rank",
         "there is no table xidd.yaml; did you mean xid.yaml?",
