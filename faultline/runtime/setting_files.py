@@ -48,7 +48,7 @@ def _catalog() -> Iterator[str]:
         try:
             yield from unknown_files(Path(folder))
         except ConfigError as error:
-            yield f"{CATALOG_DIR}: {error}"
+            yield f"{CATALOG_DIR}: {error}; name the folder of your rows, or unset it"
 
 
 def _inventory(settings: Settings) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _inventory(settings: Settings) -> Iterator[str]:
         except (BadInput, UnicodeDecodeError) as error:
             yield f"inventory.topology_file: {wanted.topology_file}: {error}"
     if wanted.lldp_folder is not None and not wanted.lldp_folder.is_dir():
-        yield f"inventory.lldp_folder: {wanted.lldp_folder} is not a directory"
+        yield f"inventory.lldp_folder: {wanted.lldp_folder} is not a directory; make it, or take the key out"
 
 
 def _responder(settings: Settings) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _file(key: str, path: Path | None) -> Iterator[str]:
         with path.open("rb"):
             pass
     except OSError as error:
-        yield f"{key}: cannot read {path}: {error.strerror}"
+        yield f"{key}: cannot read {path}: {error.strerror}; mount or create it where this runs, or take the key out"
 
 
 _CHECKS: Mapping[str, Callable[[Settings], Iterator[str]]] = {

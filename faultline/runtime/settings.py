@@ -164,7 +164,22 @@ def load(path: Path | None = None) -> Settings:
     Raises:
         ConfigError: naming every wrong key, where it came from, and what would be right.
     """
-    named = path or (Path(told) if (told := os.environ.get(SETTINGS_FILE)) else None)
+    settings, faults = examined(path)
+    if settings is None or faults:
+        named = _file_of(path)
+        source = f"{named} and the environment" if named else "the environment"
+        raise ConfigError(f"settings from {source} are not usable:\n" + "\n".join(faults))
+    return settings
+
+
+def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
+    """The settings, and a line for each fault in them. With faults, the settings are those without the wrong values, to look at
+    what else they name and not to work with; None where too little is left.
+
+    Raises:
+        ConfigError: when the file cannot be read or is no mapping.
+    """
+    named = _file_of(path)
     root, values = _read_file(named) if named else (None, {})
     faults = unknown_variables(Settings) + (list(twice(root)) if root is not None else [])
     settings: Settings | None = None
@@ -174,11 +189,13 @@ def load(path: Path | None = None) -> Settings:
         faults += no_json(Settings) or [f"  {error}"]
     except ValidationError as error:
         faults += fault_lines(error, Settings, root)
-        faults += [line for line in _further(error, values, root) if line not in faults]
-    if settings is None or faults:
-        source = f"{named} and the environment" if named else "the environment"
-        raise ConfigError(f"settings from {source} are not usable:\n" + "\n".join(faults))
-    return settings
+        further, settings = _further(error, values, root)
+        faults += [line for line in further if line not in faults]
+    return settings, faults
+
+
+def _file_of(path: Path | None) -> Path | None:
+    return path or (Path(told) if (told := os.environ.get(SETTINGS_FILE)) else None)
 
 
 def edited(settings: Settings, pairs: Sequence[str]) -> Settings:
@@ -206,28 +223,34 @@ def edited(settings: Settings, pairs: Sequence[str]) -> Settings:
         made = _WithoutEnvironment(**values)
     except ValidationError as error:
         faults += fault_lines(error, Settings, None)
-        faults += [line for line in _further(error, values, None) if line not in faults]
+        faults += [line for line in _further(error, values, None)[0] if line not in faults]
     if faults:
         raise ConfigError("settings that are set are not usable:\n" + "\n".join(faults))
     return made
 
 
-def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None) -> list[str]:
-    """Contradictions among the valid values: pydantic looks for them only where all values of a section, and of all sections
-    within it, are valid and go together."""
+def _further(
+    error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None
+) -> tuple[list[str], Settings | None]:
+    """Contradictions among the valid values, and settings of these alone.
+
+    pydantic looks for contradictions only where all values of a section, and of all sections in it, are valid and go together.
+    """
     left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), wrong_values(error), list[str]()
+    new = wrong
     for _ in range(_LOOKS):
-        for path in wrong:
+        for path in new:  # what was taken out before misses nothing: its whole section would go
             _take_out(left, path)
         try:
             with values_alone():
                 whole = _WithoutEnvironment(**left)
         except ValidationError as further:
             found += fault_lines(further, Settings, root, besides=wrong)
-            wrong = [*wrong, *wrong_values(further)]
+            new = wrong_values(further)
+            wrong = [*wrong, *new]
         else:
-            return found + contradiction_lines(contradictions_in(whole), root, besides=wrong)
-    return found
+            return found + contradiction_lines(contradictions_in(whole), root, besides=wrong), whole
+    return found, None
 
 
 _LOOKS = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -59,11 +59,14 @@ def check(ctx: click.Context, process: str | None, connect: bool, output: str) -
     clocks, versions. Each probe has 5 seconds. Rights are those of the user of these settings, so run it as the process, or in
     its pod. Exit code 2 for settings or files that are not valid, 1 for faults outside, 3 where something did not answer.
     """
-    from faultline.runtime.settings import load
+    from faultline.runtime.settings import examined
 
-    settings = load(ctx.obj)
+    settings, wrong = examined(ctx.obj)
     processes = (process,) if process else tuple(PROCESSES)
-    local = _local(settings, processes)
+    local = _local(settings, wrong, processes)
+    faulty = any(finding.level == "fault" for finding in local)
+    if settings is None or wrong or (faulty and not connect):
+        _refuse(ctx, local, bool(wrong), output)
     if not connect:
         _show_settings(settings, local, output)
         return
@@ -77,38 +80,55 @@ def check(ctx: click.Context, process: str | None, connect: bool, output: str) -
     ctx.exit(EXIT_NO if "fault" in levels else EXIT_UNREACHABLE if "unreachable" in levels else 0)
 
 
-def _local(settings: Settings, processes: tuple[str, ...]) -> list[CheckFinding]:
+def _local(settings: Settings | None, wrong: list[str], processes: tuple[str, ...]) -> list[CheckFinding]:
+    """What is wrong in the settings, in the files that they name, and between them.
+
+    Where settings are wrong, contradictions between the others and files may only follow from that, and are not looked for.
+    """
     from faultline.checks.contradictions import contradictions
     from faultline.checks.finding import CheckFinding, worst_first
     from faultline.runtime.setting_files import faults
 
-    files = []
-    for line in faults(settings, processes):
-        where, _, what = line.partition(": ")
-        files.append(CheckFinding("fault", where, what, ""))
-    return worst_first([*files, *contradictions(settings)])
+    found = []
+    for line in [*wrong, *(faults(settings, processes) if settings is not None else ())]:
+        where, _, told = line.strip().partition(": ")
+        what, _, remedy = told.rpartition("; ") if "; " in told else (told, "", "")
+        found.append(CheckFinding("fault", where, what, remedy))
+    if settings is not None and not wrong:
+        found += contradictions(settings)
+    return worst_first(found)
 
 
-def _show_settings(settings: Settings, local: list[CheckFinding], output: str) -> None:
-    """Every setting on standard output, and warnings on standard error.
+def _refuse(ctx: click.Context, local: list[CheckFinding], in_settings: bool, output: str) -> NoReturn:
+    """All findings at once: records on standard output for a program, or a line for each fault for people; exit code 2.
 
     Raises:
-        ConfigError: with every fault.
+        ConfigError: for people, with every fault.
     """
     from streams.model.errors import ConfigError
 
+    if output != "table":
+        _show(local, output)
+        ctx.exit(EXIT_BAD_INPUT)
+    _warn(local)
     lines = [
         f"  {one.where}: {one.what}" + (f"; {one.remedy}" if one.remedy else "")
         for one in local
         if one.level == "fault"
     ]
+    what = "settings, and files that they name, are" if in_settings else "files named in the settings are"
+    raise ConfigError("\n".join([f"{what} not usable, or contradict each other:", *lines]))
+
+
+def _warn(local: list[CheckFinding]) -> None:
     for finding in local:
         if finding.level == "warning":
             click.echo(f"faultline: warning: {finding.where}: {finding.what}; {finding.remedy}", err=True)
-    if lines:
-        raise ConfigError(
-            "\n".join(["files named in the settings are not usable, or contradict each other:", *lines])
-        )
+
+
+def _show_settings(settings: Settings, local: list[CheckFinding], output: str) -> None:
+    """Every setting on standard output, and warnings on standard error."""
+    _warn(local)
     values = settings.model_dump(mode="json")
     show(output, [values], lambda: table(("setting", "value"), _flat(values), empty="no settings"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from faultline.checks.contradictions import configured_actions, contradictions
 from faultline.cli.main import cli
 from faultline.runtime.settings import Settings, load
+from streams.model.errors import ConfigError
 
 SLACK = {"token": "xoxb-1", "channel": "C0INCIDENTS", "app_token": "xapp-1"}
 JIRA = {"base_url": "https://site.example.test", "user": "me@example.test", "token": "t"}
@@ -125,3 +127,33 @@ def test_a_contradiction_is_an_invalid_file_and_a_warning_is_not(tmp_path: Path)
     warned = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
     assert warned.exit_code == 0
     assert "faultline: warning: slack.token" in warned.stderr
+
+
+def test_faults_of_settings_and_of_every_file_are_told_together_in_every_format(tmp_path: Path) -> None:
+    books, missing, file = tmp_path / "books", tmp_path / "nothere", tmp_path / "faultline.yaml"
+    books.mkdir()
+    (books / "empty.yaml").write_text("")
+    (books / "list.yaml").write_text("- one\n")
+    file.write_text(
+        f"clster: west\nresponder:\n  mode: atuo\n  runbook_dirs: ['{books}', '{missing}']\n"
+        f"inventory: {{lldp_folder: {tmp_path}/lldp}}\n"
+    )
+    told = (
+        f"{file}:1: clster: there is no such setting; did you mean cluster?",
+        f"{file}:3: responder.mode: 'atuo' is none of shadow, approve, auto; did you mean auto?",
+        f"{books}/empty.yaml:1:1: the top level must be a mapping of keys",
+        f"{books}/list.yaml:1:1: the top level must be a mapping of keys",
+        f"responder.runbook_dirs: {missing} is not a directory; make it, or take it out of the list",
+        f"inventory.lldp_folder: {tmp_path}/lldp is not a directory; make it, or take the key out",
+    )
+    for_people = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
+    assert isinstance(for_people.exception, ConfigError)
+    for line in told:
+        assert line in str(for_people.exception)
+    for_programs = CliRunner().invoke(cli, ["--config", str(file), "config", "check", "-o", "json"])
+    assert for_programs.exit_code == 2
+    found = [json.loads(line) for line in for_programs.stdout.splitlines()]
+    shown = [f"{one['where']}: {one['what']}; {one['do']}" for one in found if one["record"] == "fault"]
+    assert len(shown) == len(told)
+    for line in told:
+        assert any(one.startswith(line) for one in shown)
