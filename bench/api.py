@@ -192,7 +192,9 @@ class Topic:
 
 def memory_mb(pid: int) -> tuple[float, float]:
     """Resident memory of a process, and the most it has had."""
-    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    lines = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    )
     return int(lines["VmRSS"].split()[0]) / 1024, int(lines["VmHWM"].split()[0]) / 1024
 
 

@@ -182,7 +182,7 @@ def wrong(faults: Sequence[Fault], incidents: Sequence[Incident]) -> int:
 
 def _rss_mb() -> float:
     gc.collect()
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
 
 

@@ -263,7 +263,7 @@ async def _decision(found: Site, cluster: str) -> float:
 def peak_rss_mb(pid: int) -> float:
     """The most memory that a process ever had resident (Linux); 0 when it is gone."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except (OSError, ProcessLookupError):
         return 0.0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)

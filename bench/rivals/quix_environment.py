@@ -17,7 +17,7 @@ def python() -> Path:
     home = parts.home() / "quix"
     stamp, interpreter = home / "stamp", home / "bin" / "python"
     wanted = "\n".join((*REQUIREMENTS, sys.version))
-    if not stamp.exists() or stamp.read_text() != wanted:
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         progress(f"installing {', '.join(REQUIREMENTS)} into {home} …")
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
         subprocess.run(

@@ -122,7 +122,7 @@ def _url(address: str) -> tuple[str, str]:
 
 def _secret(path: Path) -> str:
     try:
-        found = path.read_text().strip()
+        found = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Permanent(f"cannot read {path}: {type(error).__name__}") from error
     if not found:
@@ -134,7 +134,7 @@ def _secret(path: Path) -> str:
 
 def _listed(path: Path) -> Mapping[str, str]:
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Permanent(f"cannot read {path}: {type(error).__name__}") from error
     if not isinstance(found, dict | None):

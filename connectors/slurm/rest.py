@@ -158,7 +158,10 @@ class Rest:
         try:
             changed = self._token_file.stat().st_mtime_ns
             if self._token is None or self._token[0] != changed:
-                self._token = (changed, self._token_file.read_text().strip().removeprefix("SLURM_JWT="))
+                self._token = (
+                    changed,
+                    self._token_file.read_text(encoding="utf-8").strip().removeprefix("SLURM_JWT="),
+                )
         except (OSError, UnicodeDecodeError) as error:
             raise Temporary(f"slurm.token_file {self._token_file} cannot be read: {error}") from error
         return self._token[1]

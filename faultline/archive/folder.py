@@ -143,8 +143,9 @@ class Archive:
     def leftovers(self, topic: str, before: datetime) -> list[str]:
         """Paths of files that somebody was still writing at a time long ago."""
         return [
-            f"{topic}/{_tail(info.path)}/{info.base_name}"
-            for info in self._list(topic, recursive=True)
+            f"{folder}/{_tail(info.path)}/{info.base_name}"
+            for folder in (topic, f"{STATE}/{topic}")
+            for info in self._list(folder, recursive=True)
             if info.base_name.endswith(_TEMPORARY) and info.mtime is not None and info.mtime < before
         ]
 

@@ -166,7 +166,7 @@ def _topology_findings(settings: Settings, nodes: list[dict[str, Any]]) -> Itera
     if file is None:
         return
     try:
-        cabling = read_topology(settings.cluster, file.read_text(), utc_now())
+        cabling = read_topology(settings.cluster, file.read_text(encoding="utf-8"), utc_now())
     except (BadInput, OSError, UnicodeDecodeError):
         return  # told of by the check of files
     there = {node["metadata"]["name"] for node in nodes}

@@ -22,6 +22,7 @@ EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
 EXIT_INTERRUPTED = 130
+_LONGEST_LINE = 4000
 
 EXIT_CODES = {
     0: "success",
@@ -198,7 +199,12 @@ def main() -> NoReturn:
         error.show()
         code = EXIT_BAD_INPUT
     except FaultlineError as error:
-        click.echo(f"faultline: {error}", err=True)
+        from faultline.why.tree import printable
+
+        # What was given, and what records hold, may stand in it.
+        click.echo(
+            "\n".join(printable(line, _LONGEST_LINE) for line in f"faultline: {error}".split("\n")), err=True
+        )
         code = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_BAD_INPUT
     except Exception as error:
         if (why := _why_kafka_failed(error)) is None:

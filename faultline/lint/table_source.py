@@ -71,7 +71,7 @@ def source_of(table: Path, overlay: Path | None) -> tuple[TableSource | None, li
 
 
 def _tree(file: Path) -> yaml.Node | None:
-    node: yaml.Node | None = yaml.compose(file.read_text(), LOADER)
+    node: yaml.Node | None = yaml.compose(file.read_text(encoding="utf-8"), LOADER)
     return node
 
 

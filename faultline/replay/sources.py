@@ -13,7 +13,7 @@ from faultline.replay.capture import META, Capture, read
 from faultline.replay.kafka_capture.partitions import Bar
 from faultline.replay.manifest import MANIFEST
 from faultline.runtime.settings import Settings
-from streams.model.clock import utc_now
+from streams.model.clock import EPOCH, rfc3339, utc_now
 from streams.model.errors import BadInput
 
 KAFKA = "kafka"
@@ -55,6 +55,9 @@ def opened(
         _check_archive(Path(source))
     if begin is None:
         raise BadInput(f"{source}: no capture, so --from has to say where to begin")
+    if begin < EPOCH:
+        raise BadInput(f"--from {rfc3339(begin)} is before 1970")
+    warm_up = min(WARM_UP, begin - EPOCH)
     until = end or utc_now()
     if begin >= until:
         raise BadInput("--from is not before --to")
@@ -62,7 +65,7 @@ def opened(
         from faultline.replay.kafka_capture.take import Order, take
 
         with TemporaryDirectory(prefix="faultline-replay-") as folder:
-            directory, order = Path(folder) / "capture", Order(begin, until, begin - WARM_UP)
+            directory, order = Path(folder) / "capture", Order(begin, until, begin - warm_up)
             with bar() as shown:
                 asyncio.run(take(settings, directory, order, shown))
             yield read(directory)
@@ -74,7 +77,7 @@ def opened(
         open_archive,  # loads pyarrow, which takes longer than a small replay
     )
 
-    yield open_archive(source, settings.cluster, begin, until, warm_up=WARM_UP)
+    yield open_archive(source, settings.cluster, begin, until, warm_up=warm_up)
 
 
 def _check_archive(folder: Path) -> None:

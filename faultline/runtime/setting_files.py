@@ -61,7 +61,7 @@ def _inventory(settings: Settings) -> Iterator[str]:
     yield from missing
     if wanted.topology_file is not None and not missing:
         try:
-            read_topology(settings.cluster, wanted.topology_file.read_text(), utc_now())
+            read_topology(settings.cluster, wanted.topology_file.read_text(encoding="utf-8"), utc_now())
         except (BadInput, UnicodeDecodeError) as error:
             yield f"inventory.topology_file: {wanted.topology_file}: {error}"
     if wanted.lldp_folder is not None and not wanted.lldp_folder.is_dir():

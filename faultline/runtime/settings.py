@@ -290,7 +290,7 @@ def _has(values: Any, part: int | str) -> bool:
 
 def _read_file(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
         loader = yaml.SafeLoader(text)  # parsed again for line numbers of keys, which the values do not have
         loader.name = str(path)

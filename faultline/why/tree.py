@@ -81,11 +81,12 @@ def _below(
 
 
 def _wrapped(one: Branch, first: str, rest: str, width: int | None, paint: Paint) -> Iterator[str]:
+    text = printable(one.text, None)
     if width is None:
-        yield first + paint(one.text, one.kind)
+        yield first + paint(text, one.kind)
         return
     room = max(_LEAST_WIDTH, width - len(first))
-    pieces = textwrap.wrap(one.text, room, break_on_hyphens=False) or [""]
+    pieces = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     yield first + paint(pieces[0], one.kind)
     for piece in pieces[1:]:
         yield rest + paint(piece, one.kind)

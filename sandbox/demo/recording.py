@@ -48,6 +48,6 @@ def _write(directory: Path, held: capture.Capture, settings_file: Path) -> None:
     for old in directory.glob("*.jsonl"):
         old.unlink()
     capture.write(directory, held)
-    values = yaml.safe_load(settings_file.read_text())
+    values = yaml.safe_load(settings_file.read_text(encoding="utf-8"))
     kept = {key: values[key] for key in KEPT}
     (directory / SETTINGS).write_text(yaml.safe_dump(kept, sort_keys=False))

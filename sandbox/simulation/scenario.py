@@ -145,7 +145,7 @@ def load(path: Path) -> dict[str, Scenario]:
         BadInput: naming the file and what is wrong in it.
     """
     try:
-        read = yaml.safe_load(path.read_text())
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
         scenarios = _FILE.validate_python(read if isinstance(read, list) else [read])
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from error

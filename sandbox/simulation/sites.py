@@ -80,7 +80,7 @@ class Site(_Strict):
 @cache
 def sites() -> Mapping[str, Site]:
     """All of them by name."""
-    read = yaml.safe_load((Path(__file__).parent / "sites.yaml").read_text())
+    read = yaml.safe_load((Path(__file__).parent / "sites.yaml").read_text(encoding="utf-8"))
     return {name: Site.model_validate(row) for name, row in read.items()}
 
 

@@ -100,7 +100,7 @@ def value_changes(before: Any, after: Any, path: str = "") -> Iterator[tuple[str
 def read_yaml(path: Path, loader: type[yaml.SafeLoader]) -> Any:
     """The content of a file. Raises ConfigError that names it."""
     try:
-        return yaml.load(path.read_text(), loader)
+        return yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path.name} cannot be read: {error}") from error
 

@@ -209,7 +209,7 @@ def _read(key: str, value: bytes) -> FactRecord | None:
 
 def _topology(cluster: str, file: Path, clock: Clock) -> Cabling:
     try:
-        return read_topology(cluster, file.read_text(), clock())
+        return read_topology(cluster, file.read_text(encoding="utf-8"), clock())
     except OSError as error:
         raise ConfigError(f"cannot read inventory.topology_file {file}: {error.strerror}") from error
     except (BadInput, UnicodeDecodeError) as error:
@@ -223,7 +223,7 @@ def _lldp_links(cluster: str, folder: Path, clock: Clock) -> list[LinkFact]:
         for file in sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")):
             try:
                 neighbours += read_neighbours(
-                    file.stem if file.suffix in SUFFIXES else file.name, file.read_text()
+                    file.stem if file.suffix in SUFFIXES else file.name, file.read_text(encoding="utf-8")
                 )
             except (BadInput, UnicodeDecodeError) as error:
                 raise ConfigError(f"inventory.lldp_folder: {file.name}: {error}") from error

@@ -11,7 +11,8 @@ from streams.model.errors import BadInput
 Clock = Callable[[], datetime]
 """Returns the present as an aware UTC datetime."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""Kafka knows no time before it."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 MonotonicClock = Callable[[], float]
@@ -33,12 +34,12 @@ def boot_seconds() -> float:
 
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (milliseconds since the epoch) as an aware datetime."""
-    return _EPOCH + millis * _MILLISECOND
+    return EPOCH + millis * _MILLISECOND
 
 
 def to_millis(at: datetime) -> int:
     """An aware datetime as a Kafka timestamp, rounded down to the millisecond."""
-    return (at - _EPOCH) // _MILLISECOND
+    return (at - EPOCH) // _MILLISECOND
 
 
 def parse_rfc3339(text: str) -> datetime:

@@ -16,7 +16,7 @@ import click
 from faultline.cli.capture_summary import doubts, lines, show_table
 from faultline.cli.output import output_option, show
 from faultline.cli.since import since_of, span_of
-from streams.model.clock import rfc3339, utc_now
+from streams.model.clock import EPOCH, rfc3339, utc_now
 from streams.model.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _order(
 
     now = utc_now()
     begin = since_of(asked["from"], now, "--from") if asked["from"] else None
-    end = since_of(asked["to"], now, "--to") if asked["to"] != "now" else now
+    end = _until(asked["to"], now)
     lead = span_of(asked["lead"] or ("15m" if incident_id else "2h"), "--lead")
     if incident_id is not None:
         order = asyncio.run(_order_of_incident(settings, incident_id, begin, end, lead, asked))
@@ -132,7 +132,25 @@ def _order(
         raise BadInput("--from has to say where to begin, or --incident what for")
     if begin >= end:
         raise BadInput(f"--from {rfc3339(begin)} is not before --to {rfc3339(end)}")
-    return Order(begin, end, begin - lead, topics or CAPTURED, asked=asked)
+    return Order(begin, end, _records_from(begin, lead), topics or CAPTURED, asked=asked)
+
+
+def _until(text: str, now: datetime) -> datetime:
+    """Where it ends: what is still to come cannot be taken."""
+    end = since_of(text, now, "--to") if text != "now" else now
+    if end > now:
+        click.echo(
+            f"faultline: --to {rfc3339(end)} is still to come: taking what there is until {rfc3339(now)}",
+            err=True,
+        )
+    return min(end, now)
+
+
+def _records_from(begin: datetime, lead: timedelta) -> datetime:
+    """Where the records begin: Kafka knows no time before 1970."""
+    if begin < EPOCH:
+        raise BadInput(f"--from {rfc3339(begin)} is before 1970")
+    return EPOCH + max(begin - EPOCH - lead, timedelta())
 
 
 async def _order_of_incident(
@@ -158,7 +176,7 @@ async def _order_of_incident(
     if begin >= last:
         raise BadInput(f"--from {rfc3339(begin)} is not before the end of {incident.id}, {rfc3339(last)}")
     needed = NeededBy(incident, runs, involved(incident, facts))
-    return Order(begin, last, begin - lead, record=needed, incident=incident.id, asked=asked)
+    return Order(begin, last, _records_from(begin, lead), record=needed, incident=incident.id, asked=asked)
 
 
 def _learning(cluster: str, directory: Path, key_file: Path | None) -> Learning:
@@ -167,9 +185,11 @@ def _learning(cluster: str, directory: Path, key_file: Path | None) -> Learning:
     from faultline.replay.redaction.pseudonyms import KEY_BYTES
     from faultline.replay.redaction.redaction import Learning
 
+    if key_file is not None and key_file.resolve().is_relative_to(directory.resolve()):
+        raise BadInput(f"--redaction-key {key_file}: would lie in {directory}, and be given away with it")
     if key_file is not None and key_file.exists():
         try:
-            return Learning(cluster, bytes.fromhex(key_file.read_text().strip()))
+            return Learning(cluster, bytes.fromhex(key_file.read_text(encoding="utf-8").strip()))
         except (OSError, ValueError) as error:
             raise BadInput(f"{key_file}: no key of {KEY_BYTES} bytes in hex") from error
     if (directory / MANIFEST).exists():

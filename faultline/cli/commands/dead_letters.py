@@ -16,7 +16,7 @@ from faultline.cli.groups import Group, examples
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import output_option, record, show, table
 from streams.model.counted import many
-from streams.model.errors import BadInput
+from streams.model.errors import BadInput, Fenced
 
 if TYPE_CHECKING:
     from faultline.dead_letters.letter import Choice, Letter
@@ -309,7 +309,11 @@ def retry_command(
     choice = replace(choice, letters=letters, groups=groups)
     if choice.is_all != everything:
         raise BadInput("name what to try, or --all" if choice.is_all else "--all leaves nothing to choose")
-    counts = asyncio.run(_retry(load(ctx.obj), choice, yes, limit, per_s, output))
+    try:
+        counts = asyncio.run(_retry(load(ctx.obj), choice, yes, limit, per_s, output))
+    except Fenced as error:
+        click.echo(f"faultline: {error}", err=True)
+        ctx.exit(EXIT_NO)
     chosen = counts.get("retried", 0) + counts.get("would retry", 0)
     told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())) or "no such letters"
     click.echo(told + (f"; stopped at --limit {limit}" if chosen >= limit else ""), err=True)

@@ -13,6 +13,7 @@ import click
 from faultline.cli.groups import examples
 from faultline.cli.output import output_option, show
 from faultline.cli.trees import fold_options, show_tree
+from streams.model.errors import BadInput
 
 if TYPE_CHECKING:
     from faultline.replay.capture import Capture
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 LOOKED_AT = timedelta(hours=1)
 """Of Kafka and an archive, so much before the time is read, and what a replay needs to be warm by then."""
+_LONGEST_NAME = 600
+"""Characters of NAMESPACE/NAME, each of which Kubernetes allows 253 of."""
 
 
 @click.command(
@@ -71,6 +74,8 @@ def command(
     from runbooks.language.loader import load as load_runbooks
     from streams.correlate import Config
 
+    if not name.strip() or len(name) > _LONGEST_NAME:
+        raise BadInput(f"NODE|JOB has {len(name)} characters: no name of a node or job has")
     settings = load(config)
     runbooks = load_runbooks(settings.responder.runbook_dirs)
     with _source(settings, capture, archive, when) as (source, at):
@@ -91,7 +96,6 @@ def _source(
     from faultline.replay.sources import KAFKA, opened
     from faultline.why.observed import AFTER
     from streams.model.clock import moment, utc_now
-    from streams.model.errors import BadInput
 
     if capture is not None and archive:
         raise BadInput("give --capture or --archive, not both")

@@ -83,7 +83,7 @@ def topology_of(settings: Settings) -> str:
     """The topology file; empty without one. Raises ConfigError when it cannot be read."""
     path = settings.inventory.topology_file
     try:
-        return path.read_text() if path is not None else ""
+        return path.read_text(encoding="utf-8") if path is not None else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"inventory.topology_file: {path}: {error}") from error
 
@@ -94,7 +94,7 @@ def versions(policy: ResponderSettings) -> Versions:
     rows = [*sorted(Path(str(catalog)).rglob("*.yaml")), *overlay_files()]
     return Versions(
         metadata.version("faultline"),
-        digest(*(part for path in rows for part in (path.name, path.read_text()))),
+        digest(*(part for path in rows for part in (path.name, path.read_text(encoding="utf-8")))),
         {book.id: str(book.revision) for book in library_of(files(policy.runbook_dirs)).runbooks},
     )
 

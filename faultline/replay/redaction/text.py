@@ -313,6 +313,6 @@ def _vocabulary() -> frozenset[str]:
     found = {
         word.lower()
         for path in catalog.rglob("*.yaml")
-        for word in re.findall(r"[A-Za-z]{2,}", path.read_text())
+        for word in re.findall(r"[A-Za-z]{2,}", path.read_text(encoding="utf-8"))
     }
     return frozenset(found - PUBLIC)

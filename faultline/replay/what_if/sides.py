@@ -135,7 +135,7 @@ def _topology(capture: Capture, file: Path | None) -> str | None:
             "for captures of Kubernetes objects"
         )
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         read_topology(capture.meta.cluster, text, capture.meta.begin)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{file}: cannot be read: {error}") from error

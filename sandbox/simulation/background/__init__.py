@@ -44,7 +44,7 @@ class Rate(BaseModel):
 @cache
 def rates() -> Mapping[str, Rate]:
     """The rows by name."""
-    read = yaml.safe_load((Path(__file__).parent / "rates.yaml").read_text())
+    read = yaml.safe_load((Path(__file__).parent / "rates.yaml").read_text(encoding="utf-8"))
     return {name: Rate.model_validate(row) for name, row in read.items()}
 
 
