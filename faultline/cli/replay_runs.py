@@ -13,6 +13,7 @@ from faultline.cli.left_out import tell_left_out
 from faultline.cli.progress import progress
 from faultline.cli.since import since_of
 from faultline.replay.against import Compared, Production, Revisions, compared
+from faultline.replay.bar import no_bar
 from faultline.replay.capture import Capture, read
 from faultline.replay.decisions import ceilings
 from faultline.replay.expected import Expected, changes, read_expected
@@ -94,6 +95,8 @@ class ReplayOrder:
             source=self._source,
             until=self._until_of(capture) if self._until else until,
             watcher=watcher,
+            # Whoever steps or paces a replay is told more than how far it is.
+            bar=partial(progress, "replaying", unit="seconds") if watcher is None else no_bar,
         )
 
     def compared(self, capture: Capture) -> tuple[Compared, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -50,7 +50,8 @@ class Watcher(Protocol):
 class Pipeline:
     """One replay. Give it what was found in order of time, then `finish`.
 
-    `news` is in the order of `recorded_inputs.news_of`. `reports` says whose reports of runs count.
+    `news` is in the order of `recorded_inputs.news_of`. `reports` says whose reports of runs count. `passed` is
+    called for each second of the replay's time.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Pipeline:
         reports: RunReports | None = None,
         threads: RecordedThreads | None = None,
         watcher: Watcher | None = None,
+        passed: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._news = deque(news)
@@ -72,6 +74,7 @@ class Pipeline:
         self._reports = reports or RunReports()
         self._threads = threads
         self._watcher = watcher
+        self._passed = passed
         self._now = clock.begin
         self._result = Replayed()
         self._happened = Happened(self._now)
@@ -132,6 +135,7 @@ class Pipeline:
     def _tick_to(self, to: datetime) -> None:
         while self._now + TICK <= to:
             self._now += TICK
+            self._passed()
             if self._watcher is not None:
                 self._watcher.passes(self._now)
             for name in sorted(self._engines):

@@ -9,14 +9,16 @@ answered is taken as it was recorded (`recorded_inputs`).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
+from faultline.replay.bar import Bar, no_bar
 from faultline.replay.capture import TOPOLOGY, Capture, read
 from faultline.replay.detect_processes import DetectProcesses, detection_of
-from faultline.replay.detection import Clock, Detection, Found, order
+from faultline.replay.detection import TICK, Clock, Detection, Found, order
 from faultline.replay.pipeline import Pipeline, Watcher
 from faultline.replay.recorded_inputs import FactNews, RunReports, fact_news, news_of, state_of
 from faultline.replay.recorded_signals import RecordedSignals
@@ -84,6 +86,7 @@ def replay_capture(
     until: datetime | None = None,
     watcher: Watcher | None = None,
     reviews: ReviewLog | None = None,
+    bar: Callable[[], AbstractContextManager[Bar]] = no_bar,
 ) -> Replayed:
     """Replay an opened capture, or one in memory.
 
@@ -99,6 +102,7 @@ def replay_capture(
         until: When to stop, by default `AFTERMATH` after the last record.
         watcher: Is told what happens.
         reviews: Keeps what every guardrail says of each step.
+        bar: Shows how far it is, in seconds of its own time; by default nothing does.
 
     Raises:
         BadInput: naming what is invalid in the capture, or missing.
@@ -113,12 +117,13 @@ def replay_capture(
     facts = sorted(facts_of(capture), key=lambda entry: entry.at)
     inputs = _Inputs(capture, reports, source)
     clock = _clock(capture, inputs.surveys(), facts, until)
-    pipeline = Pipeline(
-        clock, news_of(capture, facts), shadow, config or Config(),
-        reports=reports, threads=threads, watcher=watcher,
-    )  # fmt: skip
-    pipeline.begin_with(state_of(capture))
-    with collected_seldom():
+    with collected_seldom(), bar() as shown:
+        shown.total = int((clock.end - clock.begin) / TICK)
+        pipeline = Pipeline(
+            clock, news_of(capture, facts), shadow, config or Config(),
+            reports=reports, threads=threads, watcher=watcher, passed=shown.advance,
+        )  # fmt: skip
+        pipeline.begin_with(state_of(capture))
         for found in inputs.found(clock, processes):
             if found.due > clock.end:
                 break

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from faultline.replay.bar import Bar, no_bar
 from faultline.replay.capture import META, Capture, read
-from faultline.replay.kafka_capture.partitions import Bar
 from faultline.replay.manifest import MANIFEST
 from faultline.runtime.settings import Settings
 from streams.model.clock import EPOCH, rfc3339, utc_now
@@ -30,7 +30,7 @@ def opened(
     end: datetime | None = None,
     *,
     changed_ok: bool = False,
-    bar: Callable[[], AbstractContextManager[Bar]] = lambda: nullcontext(_NoBar()),
+    bar: Callable[[], AbstractContextManager[Bar]] = no_bar,
 ) -> Iterator[Capture]:
     """Open a source; what it needs on disk is gone afterwards.
 
@@ -88,12 +88,3 @@ def _check_archive(folder: Path) -> None:
         raise BadInput(
             f"{folder}: neither a capture (there is no {MANIFEST} or {META} in it) nor an archive (no TOPIC/day=…)"
         )
-
-
-class _NoBar:
-    """Shows nothing."""
-
-    total: int | None = None
-
-    def advance(self, by: int = 1) -> None:
-        """So many more are passed."""

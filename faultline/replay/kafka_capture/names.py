@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from faultline.replay.kafka_capture.partitions import Bar, batches_between
+from faultline.replay.bar import Bar
+from faultline.replay.kafka_capture.partitions import batches_between
 from faultline.replay.kafka_capture.surroundings import plain_settings, topology_of
 from faultline.replay.manifest import Manifest
 from faultline.replay.partition_writer import AHEAD_IN_A_ROW

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from itertools import islice
-from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
+from faultline.replay.bar import Bar
 from faultline.replay.partition_writer import PartitionWriter
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, raw_record
-
-
-class Bar(Protocol):
-    """Shows how far a capture is, in offsets; `total` is how many there are in all."""
-
-    total: int | None
-
-    def advance(self, by: int = 1) -> None:
-        """So many more are passed."""
-
 
 AT_ONCE = 8
 """Partitions that are read side by side."""

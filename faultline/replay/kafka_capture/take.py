@@ -16,10 +16,11 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from faultline.replay.bar import Bar
 from faultline.replay.integrity import STATE, record_files
 from faultline.replay.kafka_capture.names import learn_names
 from faultline.replay.kafka_capture.offsets import Range, ranges_since
-from faultline.replay.kafka_capture.partitions import Bar, reader, write_partitions
+from faultline.replay.kafka_capture.partitions import reader, write_partitions
 from faultline.replay.kafka_capture.state import write_state
 from faultline.replay.kafka_capture.surroundings import versions, write_surroundings
 from faultline.replay.manifest import (
