@@ -144,7 +144,7 @@ def redo_command(
     epilog=examples(
         ("faultline runbook replay run-9c41", "what was called, answered, held and decided, and when"),
         ("faultline runbook replay run-9c41 --step", "one event at a time"),
-        ("faultline runbook replay run-9c41 --capture may-17/", "from a capture"),
+        ("faultline runbook replay run-9c41 --capture captures/may-17", "from a capture"),
     ),
 )
 @click.argument("run_id")

@@ -29,10 +29,13 @@ _LONGEST_NAME = 600
     "why-not",
     epilog=examples(
         ("faultline why-not gpu-07", "a node, now, by what Kafka has"),
-        ("faultline why-not gpu-07 --capture monday", "at the end of a capture"),
-        ("faultline why-not gpu-07 --at 2026-03-03T03:05:00Z --capture monday", "at a time of it"),
+        ("faultline why-not gpu-07 --capture captures/monday", "at the end of a capture"),
+        ("faultline why-not gpu-07 --at 2026-03-03T03:05:00Z --capture captures/monday", "at a time of it"),
         ("faultline why-not research/llm --at 2h --archive s3://archive/gpu-east-1", "a job, two hours ago"),
-        ("faultline why-not gpu-07 --capture monday -o json | jq -r .tree.answer", "the answer alone"),
+        (
+            "faultline why-not gpu-07 --capture captures/monday -o json | jq -r .tree.answer",
+            "the answer alone",
+        ),
     ),
 )
 @click.argument("name", metavar="NODE|JOB")
