@@ -39,7 +39,8 @@ Examples:
 
 \b
 The same command goes on after Ctrl-C or a crash, and says so when all is there.
-Exit codes: 0 complete, 1 a replay fails or decides another incident, 2 bad input or another capture in DIR, 3 no Kafka.""",
+Exit codes: 0 complete, 1 a name is left with --redact, or a replay fails or decides another incident,
+2 bad input or another capture in DIR, 3 no Kafka.""",
 )
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
@@ -204,7 +205,10 @@ def _learning(cluster: str, directory: Path, key_file: Path | None) -> Learning:
 
 
 def _say_what_is_left(learning: Learning) -> None:
-    text = learning.learned().text
+    redaction = learning.learned()
+    text = redaction.text
+    for topic, count in sorted(redaction.left_out.items()):
+        click.echo(f"faultline: left out, because nobody can read them: {count} records of {topic}", err=True)
     if text.left:
         click.echo(f"faultline: left as they are, words of the documents: {', '.join(text.left)}", err=True)
     if text.words:
@@ -265,6 +269,7 @@ def _topics(names: str) -> tuple[Topic, ...]:
 async def _take(settings: Settings, directory: Path, order: Order) -> Manifest:
     from faultline.cli.progress import progress
     from faultline.replay.integrity import differences
+    from faultline.replay.kafka_capture.proof import NamesLeft
     from faultline.replay.kafka_capture.take import begun, take
 
     before = begun(directory, order, settings.cluster)
@@ -280,5 +285,8 @@ async def _take(settings: Settings, directory: Path, order: Order) -> Manifest:
     with progress("taking records", unit="offsets") as bar:
         try:
             return await take(settings, directory, order, bar)
+        except NamesLeft as error:
+            click.echo(f"faultline: {directory}: {error}", err=True)
+            sys.exit(1)
         except OSError as error:
             raise BadInput(f"{directory}: {error.strerror or error}; the same command goes on") from error

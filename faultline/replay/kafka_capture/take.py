@@ -21,6 +21,7 @@ from faultline.replay.integrity import STATE, record_files
 from faultline.replay.kafka_capture.names import learn_names
 from faultline.replay.kafka_capture.offsets import Range, ranges_since
 from faultline.replay.kafka_capture.partitions import reader, write_partitions
+from faultline.replay.kafka_capture.proof import prove
 from faultline.replay.kafka_capture.state import write_state
 from faultline.replay.kafka_capture.surroundings import versions, write_surroundings
 from faultline.replay.manifest import (
@@ -108,6 +109,7 @@ async def take(settings: Settings, directory: Path, order: Order, bar: Bar) -> M
     Raises:
         BadInput: when the directory holds something else, or another process writes to it.
         Unreachable: when no broker answers.
+        NamesLeft: when a name is left that was to be replaced; the capture is not complete then.
     """
     with _alone(directory):
         manifest = begun(directory, order, settings.cluster)
@@ -241,6 +243,7 @@ def _complete(directory: Path, taken: Manifest, redaction: Redaction | None) -> 
     """Say that all is there: until the manifest does, the capture is not read."""
     manifest = replace(taken, complete=True)
     if redaction is not None:
+        prove(directory, redaction)
         incident = redaction.text(taken.lineage.incident)
         manifest = replace(manifest, lineage=replace(taken.lineage, incident=incident))
     shutil.rmtree(directory / NOTES, ignore_errors=True)

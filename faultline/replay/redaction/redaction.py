@@ -28,6 +28,7 @@ class Learning:
             raise BadInput(f"a key has {KEY_BYTES} bytes, not {len(key)}")
         self._pseudonyms = Pseudonyms(key, TABLE.controllers)
         self._book = NameBook(cluster)
+        self._learned: Redaction | None = None
         self._incidents: dict[str, bytes] = {}
         self._runs: dict[str, bytes] = {}
 
@@ -54,10 +55,12 @@ class Learning:
         self._book.add_host(name)
 
     def learned(self) -> Redaction:
-        """The redaction that replaces all that was learned."""
-        text = TextRedaction(self._pseudonyms, self._book)
-        text.replace_ids(self._ids(text))
-        return Redaction(self.id, text)
+        """The redaction that replaces all that was learned, the same one each time: nothing is learned after the first."""
+        if self._learned is None:
+            text = TextRedaction(self._pseudonyms, self._book)
+            text.replace_ids(self._ids(text))
+            self._learned = Redaction(self.id, text)
+        return self._learned
 
     def _ids(self, text: TextRedaction) -> dict[str, str]:
         """Ids of incidents and runs are made from names: a replay with pseudonyms makes others, and these are what is written."""

@@ -109,6 +109,13 @@ class TextRedaction:
         self._token.cache_clear()
         self._base64.cache_clear()
 
+    def known_in(self, text: str) -> str:
+        """The first name or serial number in a text that should have been replaced; empty without one."""
+        for pattern in (self._unlike, self._serials):
+            if pattern is not None and (found := pattern.search(text)):
+                return found[0]
+        return ""
+
     def __call__(self, text: str) -> str:
         """The text with pseudonyms, also where it is encoded within itself. Raises Unreadable when that is so too often."""
         if self._people is not None:
