@@ -19,9 +19,10 @@ from streams.model.codec import encode
 from streams.model.digest import digest
 
 # Control characters other than newline and tab (terminal escapes among them), bidirectional overrides that let a line read
-# differently from what it says, and halves of surrogate pairs that no encoder takes.
+# differently from what it says, and halves of surrogate pairs that no encoder takes. Zero-width characters stay: sinks put them
+# between what would otherwise be a mention, a link or a formula.
 _UNWANTED = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2060\ufeff\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 _PRIORITY = re.compile(r"\A<\d{1,3}>")

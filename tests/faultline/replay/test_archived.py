@@ -71,6 +71,7 @@ def test_without_pyarrow_an_archive_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(needed, "find_spec", lambda name: None)
+    (tmp_path / "signals" / "day=2026-03-01").mkdir(parents=True)
     with (
         pytest.raises(ConfigError, match=r"pyarrow.*faultline\[archive\]"),
         opened(str(tmp_path), Settings(cluster="east"), NOON - DAY, END),

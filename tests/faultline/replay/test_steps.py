@@ -109,7 +109,10 @@ def test_one_incident_alone_is_printed_by_the_beginning_of_its_id() -> None:
     one = CliRunner().invoke(cli, ["replay", EXAMPLE, "--incident", name[:7], "-o", "json"])
     assert one.exit_code == 0
     assert one.output.splitlines()
-    assert all(name in line for line in one.output.splitlines())
+    *told, summary = one.output.splitlines()
+    assert told
+    assert all(name in line for line in told)
+    assert '"record":"summary"' in summary
     unknown = CliRunner().invoke(cli, ["replay", EXAMPLE, "--incident", "inc-zz"])
     assert isinstance(unknown.exception, BadInput)
     assert f"no incident inc-zz (there are {name}" in str(unknown.exception)

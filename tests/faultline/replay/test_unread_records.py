@@ -47,7 +47,7 @@ def test_an_unreadable_record_is_a_dead_letter_and_changes_no_decision(tmp_path:
     directory = with_lines(tmp_path, topic, ["{"])
     after, said = replayed(directory)
     assert after[-1] == before[-1], "the decision hash"
-    assert "1 dead letters" in after[-2]
+    assert "1 dead letter" in after[-2]
     assert f"{directory / topic}.jsonl:1: " in said
 
 
