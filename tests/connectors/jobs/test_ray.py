@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,8 +111,11 @@ async def test_a_job_is_not_stopped_before_its_pods_are_gone_though_its_status_h
     jobs, suspend = TrainingJobs(ray_world.cluster), ray_world.effect("suspend_job", target)
 
     async def only_it_is_left() -> bool:
+        nonlocal suspend
         outcome = await jobs.apply(suspend, LEASE)
         assert isinstance(outcome, Waiting)
+        # As the responder does: it is this that says that the suspension is ours, should the pod be gone at the next look.
+        suspend = replace(suspend, prior=outcome.result)
         job = await now(ray_world, target)
         forgotten = KNOWN["RayJob"].is_suspension_seen(job) and not part(job, "status").get("rayClusterName")
         return forgotten and outcome.detail == f"1 pods terminating: {name}"
