@@ -106,7 +106,7 @@ async def test_an_incident_shows_why_this_culprit_the_lines_in_order_the_plan_an
         page.text.index(line) for line in ("has fallen off the bus.", "Ch 00000008", "WorkNCCL")
     )
     assert first < second < third
-    assert page.text.count("<svg") == 2
+    assert page.text.count("<svg") == 3  # timeline, place in the cluster, how it was decided
     assert 'title="raw.node-logs:2:4711"' in page.text
 
 
