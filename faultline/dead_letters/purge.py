@@ -13,6 +13,7 @@ from faultline.dead_letters.letter import Letter
 from faultline.dead_letters.reading import Span, forwards, spans
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.model.clock import rfc3339
 from streams.model.errors import BadInput
 
 
@@ -34,7 +35,7 @@ async def loss(
     """What would be deleted: all that was written before a time, or before an offset of one partition.
 
     Raises:
-        BadInput: when there is no such partition, or the offset is beyond its end.
+        BadInput: when there is no such partition, the offset is beyond its end, or the broker cannot search by time.
     """
     log_ends = {span.place: span.end for span in await spans(client, settings)}
     within = await spans(client, settings, until=before)
@@ -50,8 +51,14 @@ async def loss(
     groups = Groups()
     # To the end of the log: whether a letter was written back stands behind it.
     async for found in forwards(client, [replace(span, end=log_ends[span.place]) for span in within]):
-        if not isinstance(found, Letter) or found.offset < ends[found.partition]:
-            groups.add(found)
+        if isinstance(found, Letter) and found.offset >= ends[found.partition]:
+            continue
+        if before is not None and isinstance(found, Letter) and found.at >= before:
+            # Kafka tells the first offset of that time, or none where all are older. One that does not search tells none, too.
+            raise BadInput(
+                f"this broker does not search by time: {found.coordinates} is of {rfc3339(found.at)}; give an offset"
+            )
+        groups.add(found)
     return Loss(tuple(span for span in within if span.end > span.begin), groups)
 
 

@@ -16,6 +16,7 @@ from streams.kafka import clients
 from streams.kafka.dead_letters import dead_letter
 from streams.kafka.topics import DEAD_LETTERS
 from streams.model.clock import utc_now
+from streams.model.errors import BadInput
 from streams.model.record import RawRecord
 
 pytestmark = pytest.mark.embedded
@@ -61,3 +62,6 @@ async def test_letters_are_listed_by_age_and_shown_and_a_retry_says_what_the_bro
         retried = await typed("dead-letters", "retry", "0:0", "--yes")
         assert retried.exit_code == 1, (retried.output, retried.exception)
         assert "does not tell settings of topics (DescribeConfigs)" in retried.stdout
+        purged = await typed("dead-letters", "purge", "--before", "7d")
+        assert isinstance(purged.exception, BadInput)
+        assert "does not search by time: 0:0" in str(purged.exception)
