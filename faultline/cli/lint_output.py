@@ -29,6 +29,14 @@ lint_output_option = click.option(
 )
 """`--output` of a `lint`."""
 
+folder_argument = click.argument(
+    "folder",
+    required=False,
+    envvar="FAULTLINE_CATALOG_DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)
+"""What a site lays over the tables that ship."""
+
 strict_option = click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 
 LINT_EXITS = "0 valid, 1 a fault (or, with --strict, a warning), 2 bad input"

@@ -10,6 +10,7 @@ from faultline.cli.groups import Group, examples
 from faultline.cli.lint_output import (
     LINT_EXITS,
     TEST_EXITS,
+    folder_argument,
     in_folder,
     lay_nothing_over,
     lay_over,
@@ -19,13 +20,6 @@ from faultline.cli.lint_output import (
     strict_option,
 )
 from faultline.cli.output import output_option
-
-_FOLDER = click.argument(
-    "folder",
-    required=False,
-    envvar="FAULTLINE_CATALOG_DIR",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-)
 
 
 @click.group(
@@ -44,7 +38,7 @@ def command() -> None:
     "lint",
     epilog=examples("faultline catalog lint", "faultline catalog lint --strict -o sarif", exits=LINT_EXITS),
 )
-@_FOLDER
+@folder_argument
 @strict_option
 @lint_output_option
 @click.pass_context
@@ -70,7 +64,7 @@ def lint_command(ctx: click.Context, folder: Path | None, strict: bool, output: 
     "test",
     epilog=examples("faultline catalog test", "faultline catalog test --table lines/nvrm", exits=TEST_EXITS),
 )
-@_FOLDER
+@folder_argument
 @click.option("--table", "names", multiple=True, help="Only cases of this table, as lines/nvrm or xid.")
 @output_option
 @click.pass_context

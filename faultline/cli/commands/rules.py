@@ -10,6 +10,7 @@ from faultline.cli.groups import Group, examples
 from faultline.cli.lint_output import (
     LINT_EXITS,
     TEST_EXITS,
+    folder_argument,
     in_folder,
     lay_nothing_over,
     lay_over,
@@ -19,13 +20,6 @@ from faultline.cli.lint_output import (
     strict_option,
 )
 from faultline.cli.output import output_option
-
-_FOLDER = click.argument(
-    "folder",
-    required=False,
-    envvar="FAULTLINE_CATALOG_DIR",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-)
 
 
 @click.group(
@@ -43,7 +37,7 @@ def command() -> None:
 @command.command(
     "lint", epilog=examples("faultline rules lint", "faultline rules lint --strict -o json", exits=LINT_EXITS)
 )
-@_FOLDER
+@folder_argument
 @strict_option
 @lint_output_option
 @click.pass_context
@@ -67,7 +61,7 @@ def lint_command(ctx: click.Context, folder: Path | None, strict: bool, output: 
 
 
 @command.command("test", epilog=examples("faultline rules test", exits=TEST_EXITS))
-@_FOLDER
+@folder_argument
 @output_option
 @click.pass_context
 def test_command(ctx: click.Context, folder: Path | None, output: str) -> None:
