@@ -49,6 +49,8 @@ def test_ctrl_c_ends_a_command_with_its_code_and_without_a_traceback() -> None:
         with subprocess.Popen(
             [*PROGRAM, "incidents"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment,
+            # What a shell starts in the background ignores Ctrl-C, and its children would, too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as running:  # fmt: skip
             broker, _ = silent.accept()  # so it is at work, and waits for an answer
             running.send_signal(signal.SIGINT)
