@@ -43,7 +43,7 @@ from streams.model.codec import decode
 from streams.model.incident import Incident
 from streams.model.run import Run
 from streams.model.signal import SignalBatch
-from tests.deploy.manifests import FEATURES
+from tests.deploy.manifests import COMPONENT_DIR
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import Installation
 from tests.testbed.control_plane import ControlPlane
@@ -178,7 +178,7 @@ async def measure(kinds: Sequence[str], runs: int, tolerates_s: int, folder: Pat
                     _told(found, f"the loop, {kind}", number, times)
                     _mend(control_plane, str(job.bad))
             async with site(folder, kafka, control_plane) as running:
-                control_plane.kubectl("apply", "-f", str(FEATURES / "jobs-lws" / "rbac.yaml"))
+                control_plane.kubectl("apply", "-f", str(COMPONENT_DIR / "jobs-lws" / "rbac.yaml"))
                 for kind in kinds:
                     for number in range(runs):
                         async with Job.running(cluster, kind, pool, tolerates_s) as job:

@@ -139,7 +139,7 @@ class CheckpointRequests:
                 self._cluster, about["namespace"], about["name"], command, container=way.container
             )
         except Forbidden as error:
-            return Refused(f"no right to send a signal: k8s/features/pod-exec gives it ({error})")
+            return Refused(f"no right to send a signal: k8s/components/pod-exec gives it ({error})")
         except MaybeApplied as error:
             return Waiting(LOOK_AGAIN_S, f"{error}; no newer checkpoint yet", sent.result)
         if ran.exit_code == 0:

@@ -257,7 +257,7 @@ def _unreadable(effect: Effect, error: Forbidden | NotFound) -> Refused:
     """What is said where the queue cannot be read: what Kueue does with the job is not known, so nothing is done."""
     name = _name(effect)
     if isinstance(error, Forbidden):
-        return Refused(f"not permitted: apply k8s/features/{kueue.COMPONENT} ({error})")
+        return Refused(f"not permitted: apply k8s/components/{kueue.COMPONENT} ({error})")
     return Refused(
         f"{name} has a Kueue queue, but this cluster has no Workloads of Kueue: install Kueue, or take the label "
         f"{kueue.QUEUE_NAME} off, so that it is known who starts and stops it"

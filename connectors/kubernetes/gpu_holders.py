@@ -25,7 +25,7 @@ from connectors.kubernetes.pod_roles import asks_for_gpu
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-RIGHTS = "k8s/features/gpu-drain"
+RIGHTS = "k8s/components/gpu-drain"
 
 OF_THE_NODE = frozenset({"gpu_nvlink", "nvswitch", "gpu_driver"})
 """Families of faults that are not one GPU's own, or that are mended by touching all of them."""

@@ -350,4 +350,4 @@ def _shown(thing: Object) -> str:
 
 def _needed(template: ObjectTemplate) -> str:
     rights = "; ".join(f"{', '.join(r.verbs)} {', '.join(r.resources)}" for r in template.rights)
-    return f"the template {template.template} needs: {rights} (k8s/features/templates)"
+    return f"the template {template.template} needs: {rights} (k8s/components/templates)"

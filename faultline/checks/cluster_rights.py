@@ -80,4 +80,4 @@ def components(settings: Settings, served: frozenset[str]) -> tuple[frozenset[st
 
 def how_to_give(component: str) -> str:
     """What an operator applies for the rights of a component."""
-    return f"apply k8s/{component if component in ('base', 'node-work') else f'features/{component}'}"
+    return f"apply k8s/{'base' if component == 'base' else f'components/{component}'}"

@@ -49,7 +49,7 @@ the job is told why and how to go on. What would be done for the jobs that run n
 LEGEND = """\
 Every kind is back when as many pods as its spec wants are Running and Ready, none of them on a node that is NotReady
 or that Faultline has cordoned, and it makes progress. `retries`: whether the restarts that its controller still makes
-are known; a move that takes the last one is asked about (`retry budget`). `rights`: the component of `k8s/features`
+are known; a move that takes the last one is asked about (`retry budget`). `rights`: the component of `k8s/components`
 that gives them besides the base ([how](operations.md#switch-on-a-kind-of-job)).
 """
 

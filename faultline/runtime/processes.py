@@ -14,4 +14,4 @@ PROCESSES = {
 }
 
 OPTIONAL = frozenset({"archive"})
-"""Processes that the base manifests leave out: a component adds each (`k8s/features`)."""
+"""Processes that the base manifests leave out: a component adds each (`k8s/components`)."""

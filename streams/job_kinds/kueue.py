@@ -13,7 +13,7 @@ QUEUE_NAME = "kueue.x-k8s.io/queue-name"
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 """Label of the copy of a job on a worker cluster of MultiKueue: its original is on the manager."""
 COMPONENT = "jobs-kueue"
-"""The component of `k8s/features` that gives the rights for Workloads."""
+"""The component of `k8s/components` that gives the rights for Workloads."""
 
 INTEGRATED = frozenset(
     {

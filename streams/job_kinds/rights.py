@@ -1,4 +1,4 @@
-"""Which component of `k8s/features` gives the rights for a kind of job.
+"""Which component of `k8s/components` gives the rights for a kind of job.
 
 The base has those for batch Jobs and PyTorchJobs alone: whoever has no MPIJobs needs no right to patch them.
 """
@@ -38,7 +38,7 @@ def component_of(kind: str) -> str:
 def how_to_permit(kind: str) -> str:
     """What an operator applies so that jobs of this kind are watched and can be moved."""
     if component := component_of(kind):
-        return f"apply k8s/features/{component}"
+        return f"apply k8s/components/{component}"
     return (
         f"give the service accounts inventory (list, watch) and responder (get, patch) the rights for {kind}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from streams.kafka import clients
 from streams.kafka.topics import RAW_NODE_LOGS
 from tests.containers.cluster import Installed
 from tests.containers.pods import memory_limit
-from tests.deploy.manifests import NODE_WORK
+from tests.deploy.manifests import overlay
 from tests.end_to_end.shippers import off_bus
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.engine import Engine
@@ -108,9 +109,9 @@ def test_nobody_comes_near_the_limit_of_memory(installed: Installed, running: di
 
 
 def test_with_work_on_nodes_the_responder_finds_its_templates(
-    installed: Installed, running: dict[str, list[str]]
+    installed: Installed, running: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    installed.apply(NODE_WORK)
+    installed.apply(overlay(tmp_path, "node-work"))
     installed.refresh()
     # The new one comes before an old one may go: the old have not been reported ready to this API server.
     added = until(

@@ -56,8 +56,8 @@ LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 K8S = Path(__file__).parents[2] / "k8s"
-TEMPLATES = K8S / "node-work" / "templates"
-OBJECT_FILES = K8S / "features" / "templates" / "objects"
+TEMPLATES = K8S / "components" / "node-work" / "templates"
+OBJECT_FILES = K8S / "components" / "templates" / "objects"
 OBJECTS = read_object_templates(OBJECT_FILES)
 REPLACES = "karpenter-nodeclaim-delete"
 SESSION = "session"

@@ -68,7 +68,7 @@ from tests.crash_matrix.on_slurm import NODES_EACH, SlurmCommands, SlurmWorld, s
 from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.topic_recorder import Tape
 from tests.crash_matrix.worlds import MAINTENANCE, World, planned
-from tests.deploy.manifests import FEATURES, NODE_WORK, objects
+from tests.deploy.manifests import COMPONENT_DIR, NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.definitions import LEADER_WORKER_SETS, serve
@@ -494,7 +494,7 @@ async def prepare(control_plane: ControlPlane) -> None:
     """Have the server take the objects that the books are about."""
     grant(control_plane)
     for feature in ("jobs-lws", "templates", *OPERATOR_RIGHTS):
-        control_plane.kubectl("apply", "--server-side", "-f", str(FEATURES / feature / "rbac.yaml"))
+        control_plane.kubectl("apply", "--server-side", "-f", str(COMPONENT_DIR / feature / "rbac.yaml"))
     control_plane.define(LEADER_WORKER_SETS, *DEFINITIONS)
     async with await Cluster.connect(KubernetesSettings(kubeconfig=control_plane.kubeconfig())) as admin:
         for name in (MAINTENANCE, REPLACES):

@@ -10,10 +10,10 @@ from faultline.runtime.processes import OPTIONAL, PROCESSES
 from faultline.runtime.settings import load
 from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Mode
-from tests.deploy.manifests import BASE, FEATURES, NODE_WORK, objects
+from tests.deploy.manifests import BASE, COMPONENT_DIR, NODE_WORK, objects
 
 COMPONENTS = {
-    name: yaml.safe_load((FEATURES / name / f"{name}.yaml").read_text()) for name in sorted(OPTIONAL)
+    name: yaml.safe_load((COMPONENT_DIR / name / f"{name}.yaml").read_text()) for name in sorted(OPTIONAL)
 }
 DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"} | COMPONENTS
 ROLES = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "ClusterRole"}
@@ -32,7 +32,7 @@ def test_there_is_a_deployment_for_every_process() -> None:
 
 def test_an_optional_process_is_a_component_that_applies_its_deployment() -> None:
     for name in COMPONENTS:
-        component = yaml.safe_load((FEATURES / name / "kustomization.yaml").read_text())
+        component = yaml.safe_load((COMPONENT_DIR / name / "kustomization.yaml").read_text())
         assert (component["kind"], component["resources"]) == ("Component", [f"{name}.yaml"])
     assert COMPONENTS.keys() == set(OPTIONAL)
 
@@ -136,7 +136,7 @@ def test_a_template_takes_no_more_privileges_than_it_says() -> None:
 def test_the_component_for_bmcs_sets_what_the_settings_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = yaml.safe_load((FEATURES / "redfish/responder.yaml").read_text())
+    patch = yaml.safe_load((COMPONENT_DIR / "redfish/responder.yaml").read_text())
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     for variable in container["env"]:
         monkeypatch.setenv(variable["name"], variable["value"])
@@ -146,5 +146,5 @@ def test_the_component_for_bmcs_sets_what_the_settings_take(
     (mount,) = container["volumeMounts"]
     assert str(redfish.ca_file).startswith(mount["mountPath"])
     assert redfish.user_file.startswith(mount["mountPath"])
-    kustomization = yaml.safe_load((FEATURES / "redfish/kustomization.yaml").read_text())
+    kustomization = yaml.safe_load((COMPONENT_DIR / "redfish/kustomization.yaml").read_text())
     assert [patch["path"] for patch in kustomization["patches"]] == ["responder.yaml"]

@@ -16,7 +16,7 @@ from connectors.kubernetes.watch import KindWatches, WatchPace
 from streams.config.connector_settings import KubernetesSettings
 from streams.model.run import Target
 from streams.model.watch import KindListed, WatchEvent
-from tests.deploy.manifests import FEATURES, NODE_WORK, objects
+from tests.deploy.manifests import COMPONENT_DIR, objects, overlay
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
 from tests.testbed.waiting import eventually, until
 
@@ -33,7 +33,7 @@ def installed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
     The deployments go again, for their pods would be placed on other tests' nodes.
     """
-    given = [f"--filename={FEATURES / component / 'rbac.yaml'}" for component in COMPONENTS]
+    given = [f"--filename={COMPONENT_DIR / component / 'rbac.yaml'}" for component in COMPONENTS]
     control_plane.kubectl("delete", "--ignore-not-found", *given)
     items = {"apiVersion": "v1", "kind": "List", "items": list(objects())}
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
@@ -104,9 +104,10 @@ def test_what_a_process_does_not_do_it_may_not(
 
 
 def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else(
-    control_plane: ControlPlane,
+    control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(NODE_WORK))
+    folder = overlay(tmp_path, "node-work")
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
     soon_may(control_plane, RESPONDER, "create", "jobs.batch", "faultline-node-work")
     assert not may(control_plane, RESPONDER, "create", "jobs.batch", "faultline")
     assert not may(control_plane, RESPONDER, "create", "jobs.batch")
@@ -123,15 +124,15 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
 
 
 def test_a_command_in_a_pod_needs_its_own_component(installed: ControlPlane) -> None:
-    installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "pod-exec"))
+    installed.kubectl("apply", "--server-side", "-k", str(COMPONENT_DIR / "pod-exec"))
     for verb in ("create", "get"):
         soon_may(installed, RESPONDER, verb, "pods/exec", "research")
         assert not may(installed, INVENTORY, verb, "pods/exec", "research")
     assert not may(installed, RESPONDER, "create", "pods/attach", "research")
-    installed.kubectl("delete", "-k", str(FEATURES / "pod-exec"))
+    installed.kubectl("delete", "-k", str(COMPONENT_DIR / "pod-exec"))
 
 
-COMPONENTS = sorted(path.name for path in FEATURES.glob("jobs-*"))
+COMPONENTS = sorted(path.name for path in COMPONENT_DIR.glob("jobs-*"))
 GIVEN = {
     "jobs-kubeflow": ("tfjobs.kubeflow.org", True),
     "jobs-mpi": ("mpijobs.kubeflow.org", True),
@@ -181,7 +182,7 @@ def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(install
     for component, (resource, watched) in GIVEN.items():
         assert not reviewed(installed, INVENTORY, "watch", resource), component
         assert not reviewed(installed, RESPONDER, "get", resource), component
-        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / component))
+        installed.kubectl("apply", "--server-side", "-k", str(COMPONENT_DIR / component))
         given = [(RESPONDER, "get"), *([(RESPONDER, "patch")] if component in MOVED else [])]
         given += [(INVENTORY, "list"), (INVENTORY, "watch")] if watched else []
         until(
@@ -198,13 +199,13 @@ def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(install
         for verb in ("get", "list", "patch"):
             assert not reviewed(installed, BYSTANDER, verb, resource), component
         assert not reviewed(installed, INVENTORY, "patch", resource), component
-        installed.kubectl("delete", "-k", str(FEATURES / component))
+        installed.kubectl("delete", "-k", str(COMPONENT_DIR / component))
 
 
 def test_who_holds_a_device_is_out_of_reach_until_its_component_is_applied(installed: ControlPlane) -> None:
     read = {"resourceclaims.resource.k8s.io": "get", "resourceslices.resource.k8s.io": "list"}
     assert not any(reviewed(installed, RESPONDER, verb, resource) for resource, verb in read.items())
-    installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "gpu-drain"))
+    installed.kubectl("apply", "--server-side", "-k", str(COMPONENT_DIR / "gpu-drain"))
     until(
         lambda: all(reviewed(installed, RESPONDER, verb, resource) for resource, verb in read.items()),
         "the responder may read claims and slices",
@@ -217,7 +218,7 @@ def test_who_holds_a_device_is_out_of_reach_until_its_component_is_applied(insta
         for verb in ("create", "patch", "update", "delete"):
             assert not reviewed(installed, RESPONDER, verb, resource), (verb, resource)
         assert not reviewed(installed, INVENTORY, read[resource], resource)
-    installed.kubectl("delete", "-k", str(FEATURES / "gpu-drain"))
+    installed.kubectl("delete", "-k", str(COMPONENT_DIR / "gpu-drain"))
 
 
 LWS = "leaderworkerset.x-k8s.io/v1/LeaderWorkerSet"
@@ -246,7 +247,7 @@ async def test_the_inventory_goes_on_without_a_kind_it_may_not_list_and_finds_it
             assert (listed["v1/Node"].served, listed["v1/Node"].permitted) == (True, True)
             assert (listed[LWS].names, listed[LWS].permitted) == (None, False)
             assert not listed["example.com/v1/Training"].served
-            installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+            installed.kubectl("apply", "--server-side", "-k", str(COMPONENT_DIR / "jobs-lws"))
             while not listed[LWS].permitted:
                 event = await asyncio.wait_for(told.get(), 60)
                 if isinstance(event, KindListed):
@@ -255,7 +256,7 @@ async def test_the_inventory_goes_on_without_a_kind_it_may_not_list_and_finds_it
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+            installed.kubectl("delete", "-k", str(COMPONENT_DIR / "jobs-lws"))
 
 
 async def test_the_responder_is_told_what_to_apply_and_acts_once_it_may(installed: ControlPlane) -> None:
@@ -299,8 +300,8 @@ async def test_the_responder_is_told_what_to_apply_and_acts_once_it_may(installe
         assert isinstance(await nodes.apply(effect("cordon_node", Target("Node", node)), NoLease()), Done)
         refused = await jobs.apply(effect("suspend_job", target), NoLease())
         assert isinstance(refused, Refused)
-        assert "apply k8s/features/jobs-lws" in refused.reason
-        installed.kubectl("apply", "--server-side", "-k", str(FEATURES / "jobs-lws"))
+        assert "apply k8s/components/jobs-lws" in refused.reason
+        installed.kubectl("apply", "--server-side", "-k", str(COMPONENT_DIR / "jobs-lws"))
         soon_may(installed, RESPONDER, "patch", "leaderworkersets.leaderworkerset.x-k8s.io")
 
         async def evicted() -> bool:
@@ -309,6 +310,6 @@ async def test_the_responder_is_told_what_to_apply_and_acts_once_it_may(installe
         await eventually(evicted, "the pod of the set is evicted by the responder's own rights")
         pods = await cluster.list_all(path_of("v1", "pods", namespace="default"))
         assert "moe-0" not in [one["metadata"]["name"] for one in pods]
-    installed.kubectl("delete", "-k", str(FEATURES / "jobs-lws"))
+    installed.kubectl("delete", "-k", str(COMPONENT_DIR / "jobs-lws"))
     installed.kubectl("delete", "leaderworkerset", "moe", "--namespace", "default")
     installed.remove_pool("rights")

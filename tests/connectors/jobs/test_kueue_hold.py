@@ -286,10 +286,10 @@ async def test_without_the_right_to_read_workloads_nothing_is_done_and_the_compo
         for action in ("suspend_job", "resume_job"):
             refused = await jobs.apply(replace(STOP, action=action), NoLease())
             assert isinstance(refused, Refused)
-            assert "apply k8s/features/jobs-kueue" in refused.reason
+            assert "apply k8s/components/jobs-kueue" in refused.reason
         waiting = await jobs.apply(replace(STOP, action="verify_job"), NoLease())
         assert isinstance(waiting, Waiting), "it may come back all the same"
-        assert "its queue cannot be read: not permitted: apply k8s/features/jobs-kueue" in waiting.detail
+        assert "its queue cannot be read: not permitted: apply k8s/components/jobs-kueue" in waiting.detail
 
 
 async def test_a_queue_without_kueue_is_told_to_the_owner() -> None:

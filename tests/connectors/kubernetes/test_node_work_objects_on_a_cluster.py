@@ -41,7 +41,7 @@ from tests.testbed.definitions import serve
 pytestmark = pytest.mark.cluster
 
 LEASE = NoLease()
-SHIPPED = read_object_templates(Path(__file__).parents[3] / "k8s" / "features" / "templates" / "objects")
+SHIPPED = read_object_templates(Path(__file__).parents[3] / "k8s" / "components" / "templates" / "objects")
 CREATED = sorted(name for name, one in SHIPPED.items() if one.does == "create")
 DELETED = sorted(name for name, one in SHIPPED.items() if one.does == "delete")
 HEALTH = "sagemaker.amazonaws.com/node-health-status"

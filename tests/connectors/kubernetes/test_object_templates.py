@@ -26,7 +26,7 @@ from streams.model.errors import ConfigError
 from streams.model.run import Target
 from tests.connectors.objects import effect as effect_on
 
-SHIPPED = Path(__file__).parents[3] / "k8s" / "features" / "templates"
+SHIPPED = Path(__file__).parents[3] / "k8s" / "components" / "templates"
 NOW = parse_rfc3339("2026-03-01T12:00:00Z")
 EFFECT = effect_on("apply_template", Target("Node", "gpu-07", uid="uid-gpu-07"))
 

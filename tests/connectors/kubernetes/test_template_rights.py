@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,12 @@ from connectors.kubernetes.node_work_objects import TemplatedObjects
 from streams.config.connector_settings import KubernetesSettings, NodeWorkSettings
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.kubernetes.test_node_work_objects_on_a_cluster import SHIPPED, closed
-from tests.deploy.manifests import NODE_WORK, objects
+from tests.deploy.manifests import COMPONENT_DIR, objects, overlay
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
 RESPONDER = "system:serviceaccount:faultline:responder"
-FEATURES = NODE_WORK.parent / "features"
 
 
 async def test_the_responder_is_refused_with_the_missing_rights_and_works_once_it_has_them(
@@ -31,13 +29,13 @@ async def test_the_responder_is_refused_with_the_missing_rights_and_works_once_i
     listed = {"apiVersion": "v1", "kind": "List", "items": base}
     world.real.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(listed))
     effect = await closed(world, SHIPPED["nvsentinel-reboot"])
-    rights = FEATURES / "templates" / "rbac.yaml"
+    rights = COMPONENT_DIR / "templates" / "rbac.yaml"
     settings = KubernetesSettings(kubeconfig=world.real.kubeconfig(RESPONDER))
     async with await Cluster.connect(settings) as cluster:
         connector = TemplatedObjects(cluster, NodeWorkSettings(namespace=world.namespace), SHIPPED)
         refused = await connector.apply(effect, NoLease())
         assert isinstance(refused, Refused)
-        assert "get, create rebootnodes (k8s/features/templates)" in refused.reason
+        assert "get, create rebootnodes (k8s/components/templates)" in refused.reason
         world.real.kubectl("apply", "--server-side", "-f", str(rights))
         try:
 
@@ -50,15 +48,9 @@ async def test_the_responder_is_refused_with_the_missing_rights_and_works_once_i
             world.real.kubectl("delete", "-f", str(rights))
 
 
-async def test_the_features_fit_on_top_of_the_overlay(world: KubeWorld, tmp_path: Path) -> None:
-    def here(path: Path) -> str:
-        return os.path.relpath(path, tmp_path.resolve())
-
-    components = [here(FEATURES / name) for name in ("templates", "diagnostics")]
-    overlay = {"resources": [here(NODE_WORK)], "components": components}
-    about = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(about | overlay))
-    built = list(yaml.safe_load_all(world.real.kubectl("kustomize", str(tmp_path))))
+async def test_the_components_fit_on_top_of_work_on_nodes(world: KubeWorld, tmp_path: Path) -> None:
+    folder = overlay(tmp_path, "node-work", "templates", "diagnostics")
+    built = list(yaml.safe_load_all(world.real.kubectl("kustomize", str(folder))))
     (responder,) = (b for b in built if b["kind"] == "Deployment" and b["metadata"]["name"] == "responder")
     (container,) = responder["spec"]["template"]["spec"]["containers"]
     told = {variable["name"] for variable in container["env"]}

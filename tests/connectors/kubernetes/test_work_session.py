@@ -174,7 +174,7 @@ def test_somebody_elses_work_is_waited_for_and_named_when_it_does_not_end() -> N
 
 
 def test_the_shipped_diagnostics_are_a_session() -> None:
-    shipped = Path(__file__).parents[3] / "k8s" / "features" / "diagnostics"
+    shipped = Path(__file__).parents[3] / "k8s" / "components" / "diagnostics"
     assert [one.name for one in read_diagnostics(shipped / "session")] == ["dcgm", "nccl-loopback"]
     generated = yaml.safe_load((shipped / "kustomization.yaml").read_text())["configMapGenerator"][0]["files"]
     assert sorted(shipped / name for name in generated) == sorted((shipped / "session").glob("*.yaml"))

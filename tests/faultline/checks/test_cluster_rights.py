@@ -76,7 +76,7 @@ async def test_the_right_for_node_work_is_asked_for_where_it_is_configured(
     work = {"reset_gpu": template, "namespace": "elsewhere"}
     (finding,) = await faults(installed, "responder", "responder", node_work=work)
     assert "may not create jobs.batch in elsewhere" in finding.what
-    assert finding.remedy == "apply k8s/node-work"
+    assert finding.remedy == "apply k8s/components/node-work"
 
 
 async def test_a_pool_that_no_node_is_in_and_a_canary_that_does_not_exist_are_found(

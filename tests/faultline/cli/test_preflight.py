@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from connectors.kubernetes import work_preflight
 from connectors.kubernetes.work_preflight import Verdict
 from faultline.cli.commands import preflight
-from tests.deploy.manifests import FEATURES
+from tests.deploy.manifests import COMPONENT_DIR
 
-SESSION = FEATURES / "diagnostics" / "session"
+SESSION = COMPONENT_DIR / "diagnostics" / "session"
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config

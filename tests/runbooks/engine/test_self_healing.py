@@ -189,7 +189,7 @@ def test_a_job_of_a_kind_that_may_not_be_watched_here_is_no_promise() -> None:
     play = Play(incident(jobs=(lws,)), actions=TICKETLESS, view=view)
     play.play()
     assert "suspend_job" not in play.made
-    assert any("apply k8s/features/jobs-jobset" in note for note in play.notes)
+    assert any("apply k8s/components/jobs-jobset" in note for note in play.notes)
 
 
 def test_a_job_that_turns_out_to_be_immovable_is_skipped_and_its_owner_told() -> None:

@@ -69,7 +69,7 @@ def test_a_kind_that_may_not_be_listed_is_told_once_with_what_to_apply_and_is_no
             "log_level": "info",
             "event": NOT_PERMITTED,
             "kind": JOBSET,
-            "remedy": "apply k8s/features/jobs-jobset",
+            "remedy": "apply k8s/components/jobs-jobset",
         }
     ]
     assert pulse.states == {}

@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from faultline.runtime.settings import load
-from tests.deploy.manifests import FEATURES
+from tests.deploy.manifests import COMPONENT_DIR
 
 
 @pytest.mark.parametrize("process", ["inventory", "responder"])
 def test_the_component_sets_slurmrestd_and_mounts_its_token(
     process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patch = yaml.safe_load((FEATURES / "slurm" / f"{process}.yaml").read_text())
+    patch = yaml.safe_load((COMPONENT_DIR / "slurm" / f"{process}.yaml").read_text())
     pod = patch["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     for variable in container["env"]:
@@ -31,6 +31,6 @@ def test_the_component_sets_slurmrestd_and_mounts_its_token(
 
 
 def test_each_patch_is_named_in_the_component() -> None:
-    folder = FEATURES / "slurm"
+    folder = COMPONENT_DIR / "slurm"
     named = {one["path"] for one in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]}
     assert named == {file.name for file in folder.iterdir()} - {"kustomization.yaml"}

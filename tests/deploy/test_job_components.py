@@ -9,18 +9,18 @@ import yaml
 
 from streams.job_kinds.known import KNOWN
 from streams.job_kinds.rights import component_of
-from tests.deploy.manifests import FEATURES, objects
+from tests.deploy.manifests import COMPONENT_DIR, objects
 
 READS = {"list", "watch"}
 WRITES = {"get", "patch"}
 BESIDES = {"jobs-kueue": {"list"}, "jobs-volcano": {"create"}}
 """What the responder may do besides, where a lever is another object than the job."""
-JOB_FEATURES = sorted(path.name for path in FEATURES.glob("jobs-*"))
+JOB_COMPONENTS = sorted(path.name for path in COMPONENT_DIR.glob("jobs-*"))
 
 
 def roles_of(component: str) -> dict[str, list[dict[str, Any]]]:
     """The rules by service account, of a component or (empty name) of the base."""
-    file = FEATURES / component / "rbac.yaml"
+    file = COMPONENT_DIR / component / "rbac.yaml"
     found = list(yaml.safe_load_all(file.read_text()) if component else objects())
     rules = {one["metadata"]["name"]: one["rules"] for one in found if one["kind"] == "ClusterRole"}
     bound: dict[str, list[dict[str, Any]]] = {}
@@ -50,9 +50,9 @@ def test_a_known_kind_can_be_watched_and_read_with_its_component(name: str) -> N
     assert verbs(rules["responder"], kind.group, kind.plural) == wanted
 
 
-@pytest.mark.parametrize("component", JOB_FEATURES)
+@pytest.mark.parametrize("component", JOB_COMPONENTS)
 def test_a_component_is_one_and_gives_no_more_than_reading_and_patching_jobs(component: str) -> None:
-    kustomization = yaml.safe_load((FEATURES / component / "kustomization.yaml").read_text())
+    kustomization = yaml.safe_load((COMPONENT_DIR / component / "kustomization.yaml").read_text())
     assert (kustomization["kind"], kustomization["resources"]) == ("Component", ["rbac.yaml"])
     found = roles_of(component)
     assert found.keys() <= {"inventory", "responder"}
@@ -64,5 +64,5 @@ def test_a_component_is_one_and_gives_no_more_than_reading_and_patching_jobs(com
 
 
 def test_the_page_for_operators_lists_every_component() -> None:
-    page = (FEATURES.parents[1] / "docs" / "operations.md").read_text()
-    assert [name for name in JOB_FEATURES if f"| `{name}` |" not in page] == []
+    page = (COMPONENT_DIR.parents[1] / "docs" / "operations.md").read_text()
+    assert [name for name in JOB_COMPONENTS if f"| `{name}` |" not in page] == []
