@@ -95,8 +95,13 @@ async def _rights(
         place = f" in {right.namespace}" if right.namespace else ""
         resource = f"{right.resource}.{right.group}" if right.group else right.resource
         what = f"{who} may not {verb} {resource}{place}, as {right.process} does"
+        give = how_to_give(right.component)
         return CheckFinding(
-            "fault" if is_needed else "warning", "rights in the cluster", what, how_to_give(right.component)
+            "fault" if is_needed else "warning",
+            "rights in the cluster",
+            what,
+            give,
+            f"kubectl {give.replace('apply ', 'apply -k ', 1)}",
         )
 
     asked = [

@@ -102,6 +102,36 @@ def _rollout(settings: Settings) -> Iterator[CheckFinding]:
         )  # fmt: skip
 
 
+def _refusals(settings: Settings) -> Iterator[CheckFinding]:
+    """Limits and protections that let nothing through: a responder that looks well and never acts."""
+    from streams.config.rollout_settings import EVERY_POOL, Stage
+
+    responder = settings.responder
+    if responder.mode is Mode.SHADOW:
+        return  # nothing is meant to be done
+    radius = responder.blast_radius
+    for key, value in (
+        ("max_nodes", radius.max_nodes), ("max_share", radius.max_share), ("max_per_window", radius.max_per_window),
+    ):  # fmt: skip
+        if value == 0:
+            yield CheckFinding(
+                "warning", f"responder.blast_radius.{key}", "0 refuses every destructive step",
+                "raise it, or set responder.mode to shadow and say so",
+            )  # fmt: skip
+    if everything := [pattern for pattern in responder.protect.nodes if not pattern.strip("*")]:
+        yield CheckFinding(
+            "warning", "responder.protect.nodes", f"{everything[0]} protects every node, so nothing is ever cordoned",
+            "name the nodes that are to be left alone",
+        )  # fmt: skip
+    rows = responder.rollout
+    observed = all(row.stage_at(utc_now()) is Stage.OBSERVE for row in rows)
+    if observed and any(row.pool == EVERY_POOL for row in rows):
+        yield CheckFinding(
+            "warning", "responder.rollout", f"every pool is at stage observe, whatever responder.mode {responder.mode} says",
+            "move a pool to canary, or set responder.mode to shadow",
+        )  # fmt: skip
+
+
 def _runbooks(settings: Settings) -> Iterator[CheckFinding]:
     """Steps of own runbooks whose connector is not configured, and tickets that nobody opens."""
     from faultline.runtime.runbook_files import of_responder, read_library
@@ -163,6 +193,7 @@ def _needed_for(action: str) -> str:
 _CHECKS: tuple[Callable[[Settings], Iterator[CheckFinding]], ...] = (
     _windows,
     _rollout,
+    _refusals,
     _approvers,
     _answers,
     _runbooks,

@@ -93,7 +93,8 @@ def _lacks(
     what = f"{user} may not {operation.name} it, which {', '.join(who)} must"
     verb = operation.name.title().replace("_", "")
     remedy = f"kafka-acls.sh --add --allow-principal User:{user} --operation {verb} --{kind} {name}"
-    return CheckFinding("fault", f"{kind} {name}", what, remedy)
+    command = remedy.replace("kafka-acls.sh", f"kafka-acls.sh --bootstrap-server {settings.bootstrap}")
+    return CheckFinding("fault", f"{kind} {name}", what, remedy, command)
 
 
 async def _group_findings(
@@ -101,7 +102,7 @@ async def _group_findings(
 ) -> list[CheckFinding]:
     async def of(process: str, group: str) -> CheckFinding | None:
         try:
-            allowed = await _patient(partial(group_rights, client, group))
+            allowed = await patient(partial(group_rights, client, group))
         except GroupAuthorizationFailedError:
             allowed = frozenset()
         return (
@@ -119,7 +120,7 @@ async def _transaction_findings(
 
     async def of(process: str, name: str) -> CheckFinding | None:
         try:
-            await _patient(partial(client.find_coordinator, name, 1))
+            await patient(partial(client.find_coordinator, name, 1))
         except TransactionalIdAuthorizationFailed:
             return _lacks(settings, "transactional-id", name, Operation.WRITE, [process])
         return None
@@ -129,7 +130,7 @@ async def _transaction_findings(
     return [one for one in await asyncio.gather(*(of(*pair) for pair in first)) if one is not None]
 
 
-async def _patient(ask: Callable[[], Awaitable[T]]) -> T:
+async def patient(ask: Callable[[], Awaitable[T]]) -> T:
     """The answer once there is one: a coordinator that moves, or is needed for the first time, asks for a moment."""
     for _ in range(_TRIES):
         try:
@@ -157,6 +158,7 @@ async def _topic_findings(settings: KafkaSettings, hidden: set[str]) -> AsyncIte
             f"topic {change.topic}",
             change.detail,
             remedy.get(change.kind, "run `faultline topics apply`"),
+            "" if change.kind in remedy else "faultline topics apply",
         )
 
 

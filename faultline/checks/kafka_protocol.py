@@ -1,4 +1,5 @@
-"""Requests that aiokafka lacks: what this user may do with topics and groups, told by the broker without trying anything.
+"""Requests that aiokafka lacks: what this user may do with topics and groups, told by the broker without trying anything, and
+how the partitions of topics are replicated.
 
 Kafka answers Metadata from version 8 on, and DescribeGroups from version 3 on, with the operations that are allowed as a bit
 field (KIP-430). A broker without an authorizer allows all.
@@ -6,6 +7,7 @@ field (KIP-430). A broker without an authorizer allows all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.errors import IncompatibleBrokerVersion, for_code
@@ -119,6 +121,68 @@ class _GroupRights(Request[_DescribeGroupsRequest]):  # type: ignore[misc]
 
     def build(self, request_struct_class: type[_DescribeGroupsRequest]) -> _DescribeGroupsRequest:
         return request_struct_class(self._groups, True)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCopies:
+    """One partition: the broker that leads it (negative: none), those that should hold a copy, and those with a current one."""
+
+    topic: str
+    number: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """The Kafka cluster as one broker describes it."""
+
+    cluster_id: str
+    brokers: tuple[int, ...]
+    partitions: tuple[PartitionCopies, ...]
+
+
+async def broker_state(client: Any, topics: list[str]) -> BrokerState:
+    """The cluster, and every partition of those of the topics that exist.
+
+    Raises:
+        NotImplementedError: the broker is older than Kafka 2.3.
+    """
+    answer = await client._send_request(_TopicRights(topics))
+    return BrokerState(
+        cluster_id=answer.cluster_id or "",
+        brokers=tuple(sorted(node for node, *_ in answer.brokers)),
+        partitions=tuple(
+            PartitionCopies(name, number, leader, tuple(replicas), tuple(in_sync))
+            for error, name, _, partitions, _ in answer.topics
+            if not error
+            for _, number, leader, _, replicas, in_sync, _ in partitions
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group: `Stable`, `Empty`, `Dead` (it does not exist), `PreparingRebalance` …, and its members, each by the name
+    of its client and its address."""
+
+    state: str
+    members: tuple[tuple[str, str], ...]
+
+
+async def group_state(client: Any, group: str) -> GroupState | None:
+    """The state of a group; None for a broker that does not tell it, or not to this user."""
+    coordinator = await client.find_coordinator(group)
+    try:
+        answer = await client._send_request(_GroupRights([group]), coordinator)
+    except (IncompatibleBrokerVersion, NotImplementedError):
+        return None
+    (found,) = answer.groups
+    error, _, state, _, _, members, _ = found
+    if error:
+        return None
+    return GroupState(state, tuple((name, host.lstrip("/")) for _, name, host, *_ in members))
 
 
 async def topic_rights(client: Any, topics: list[str]) -> dict[str, frozenset[int] | None]:

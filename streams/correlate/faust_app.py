@@ -49,6 +49,7 @@ def build_app(settings: KafkaSettings) -> App:
         settings.topic_prefix + CORRELATOR_APP,
         broker=[f"kafka://{address.strip()}" for address in settings.bootstrap.split(",")],
         broker_credentials=_credentials(settings),
+        broker_client_id=clients.client_name(),
         broker_session_timeout=session_s,
         broker_heartbeat_interval=max(
             0.3, session_s / 12

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import structlog
@@ -38,6 +39,15 @@ RETRY_TRANSACTION_S = 0.002
 after 20 ms, longer than a whole transaction takes, and has no setting for it."""
 
 sender.BACKOFF_OVERRIDE = RETRY_TRANSACTION_S
+
+
+CLIENT = "faultline-"
+"""How the names of our clients begin; the release follows. A broker shows them for each member of a group."""
+
+
+def client_name() -> str:
+    """The name that this program's clients tell the broker."""
+    return f"{CLIENT}{version('faultline')}"
 
 
 def topic_name(settings: KafkaSettings, topic: Topic) -> str:
@@ -110,7 +120,11 @@ def consumer(
     `group` is a process name (None for a reader outside any group). New groups begin at the earliest record. `extra` goes before
     what is usual here.
     """
-    usual = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": MAX_RECORD_BYTES}
+    usual = {
+        "auto_offset_reset": "earliest",
+        "max_partition_fetch_bytes": MAX_RECORD_BYTES,
+        "client_id": client_name(),
+    }
     return AIOKafkaConsumer(
         bootstrap_servers=settings.bootstrap,
         group_id=group_name(settings, group) if group else None,

@@ -71,12 +71,12 @@ async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock 
         ConfigError: they belong to another cluster.
         Unreachable: when no broker answers.
     """
-    claims = await _read(settings)
+    claims = await read_claims(settings)
     held = holder(claims)
     if held is None:
         await _write(settings, Claim(cluster, by, clock()))
         # Another process may have claimed at the same time: the order of the log decides.
-        held = holder(await _read(settings))
+        held = holder(await read_claims(settings))
     assert held is not None
     if held.cluster != cluster:
         since = clock() - timedelta(seconds=AGAIN_S)
@@ -92,7 +92,7 @@ async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
         ConfigError: they belong to another cluster.
     """
     try:
-        held = holder(await _read(settings))
+        held = holder(await read_claims(settings))
     except _NoTopic:
         return
     if held is not None and held.cluster != cluster:
@@ -105,14 +105,14 @@ async def rename(settings: KafkaSettings, old: str, new: str, by: str, *, clock:
     Raises:
         ConfigError: `old` does not hold them.
     """
-    held = holder(await _read(settings))
+    held = holder(await read_claims(settings))
     if held is not None and held.cluster == new:
         return
     if held is None or held.cluster != old:
         whose = f"cluster {held.cluster}{suggestion(old, [held.cluster])}" if held else "no cluster yet"
         raise ConfigError(f"--rename-from {old}: these topics belong to {whose}")
     await _write(settings, Claim(new, by, clock(), replaces=old))
-    held = holder(await _read(settings))
+    held = holder(await read_claims(settings))
     if held is None or held.cluster != new:
         raise ConfigError(f"--rename-from {old}: it was renamed at the same time, to {held and held.cluster}")
 
@@ -165,7 +165,7 @@ class _NoTopic(ConfigError):
     """There is no topic `installation` yet."""
 
 
-async def _read(settings: KafkaSettings) -> list[Claim]:
+async def read_claims(settings: KafkaSettings) -> list[Claim]:
     """Every claim, in the order of the log.
 
     Raises:

@@ -88,7 +88,7 @@ async def test_who_is_turned_away_again_and_again_leaves_one_record_an_hour(topi
         at = NOW + timedelta(minutes=20 * next(minutes))
         with pytest.raises(ConfigError):
             await installation.claim(topics, "west", "a crash loop", clock=lambda at=at: at)  # type: ignore[misc]
-    assert len(await installation._read(topics)) == 1 + 2
+    assert len(await installation.read_claims(topics)) == 1 + 2
 
 
 @pytest.mark.kafka

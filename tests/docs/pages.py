@@ -19,8 +19,8 @@ _ASSIGNMENT = re.compile(r"\w+=.*")
 _END = re.compile(r"[|<>();&\n]+")
 
 KAFKA = {
-    "capacity", "dead-letters", "digest", "drill", "explain", "guard", "incidents", "jobs", "maintenance", "nodes", "report",
-    "rollout", "runs", "shadow", "topics", "why-not", "archive", "capture",
+    "capacity", "dead-letters", "digest", "doctor", "drill", "explain", "guard", "incidents", "jobs", "maintenance", "nodes",
+    "report", "rollout", "runs", "shadow", "topics", "why-not", "archive", "capture",
 }  # fmt: skip
 """Commands that read or write Kafka, unless they are given a capture."""
 
@@ -35,7 +35,7 @@ HELD_BACK = {
     "faultline mcp ": "speaks a protocol: tests/faultline/mcp starts it",
     "source <(faultline completion zsh)": "for zsh: tests/faultline/cli/test_completion.py completes in bash",
     "faultline completion fish": "for fish: the same",
-    "faultline config check --connect": "asks an API server for rights, which the emulated one does not know",
+    "faultline doctor": "asks an API server for rights, which the emulated one does not know",
     "faultline runbook run ": "needs nodes that can be reset: tests/faultline/cli/test_by_hand_embedded.py",
     "faultline runbook continue ": "needs a run that has failed: the same",
     "faultline runbook redo ": "the same",
@@ -102,7 +102,7 @@ def needs_kafka(words: list[str]) -> bool:
     if "--capture" in words:
         return False
     by_hand = after[:1] == ["runbook"] and after[1:2] in (["run"], ["continue"], ["redo"], ["replay"])
-    return bool(after) and (after[0] in KAFKA or by_hand or "kafka" in after or "--connect" in words)
+    return bool(after) and (after[0] in KAFKA or by_hand or "kafka" in after)
 
 
 @cache

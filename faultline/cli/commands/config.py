@@ -1,14 +1,13 @@
-"""`faultline config check`: validate the settings and all files they name, and ask broker, cluster and services on wish."""
+"""`faultline config check`: validate the settings and all files they name. `faultline doctor` asks the world outside."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from faultline.cli.groups import Group, examples
-from faultline.cli.main import EXIT_BAD_INPUT, EXIT_NO, EXIT_UNREACHABLE
+from faultline.cli.main import EXIT_BAD_INPUT
 from faultline.cli.output import output_option, show, table
 from faultline.runtime.processes import PROCESSES
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     cls=Group,
     epilog=examples(
         ("faultline config check", "are the settings and all files they name right?"),
-        ("faultline config check --connect", "and do broker, cluster and services fit them?"),
     ),
 )
 def command() -> None:
@@ -34,8 +32,6 @@ def command() -> None:
     epilog=examples(
         "faultline config check",
         ("faultline --config faultline.yaml config check --process responder", "the files of one process"),
-        ("faultline config check --connect", "topics, rights, tokens, clocks and versions too"),
-        ("faultline config check --connect --process responder -o json", "in the pod of a process"),
     ),
 )
 @click.option(
@@ -43,44 +39,28 @@ def command() -> None:
     "process",
     type=click.Choice(sorted(PROCESSES)),
     default=None,
-    help="Check only what this process reads and asks. Default: every process.",
-)
-@click.option(
-    "--connect",
-    is_flag=True,
-    help="Ask the broker, the API server and the services too; changes nothing there.",
+    help="Check only what this process reads. Default: every process.",
 )
 @output_option
 @click.pass_context
-def check(ctx: click.Context, process: str | None, connect: bool, output: str) -> None:
+def check(ctx: click.Context, process: str | None, output: str) -> None:
     """Check the settings, every file they name, and what these contradict in each other; then print every setting.
 
-    With `--connect` the findings are printed instead: topics, rights by topic and in the cluster, tokens and when they expire,
-    clocks, versions. Each probe has 5 seconds. Rights are those of the user of these settings, so run it as the process, or in
-    its pod. Exit code 2 for settings or files that are not valid, 1 for faults outside, 3 where something did not answer.
+    Asks nobody: `faultline doctor` compares the settings with broker, cluster and services. Exit code 2 for settings or files
+    that are not valid.
     """
     from faultline.runtime.settings import examined
 
     settings, wrong = examined(ctx.obj)
-    processes = (process,) if process else tuple(PROCESSES)
-    local = _local(settings, wrong, processes)
-    faulty = any(finding.level == "fault" for finding in local)
-    if settings is None or wrong or (faulty and not connect):
+    local = local_findings(settings, wrong, (process,) if process else tuple(PROCESSES))
+    if settings is None or wrong or any(finding.level == "fault" for finding in local):
         _refuse(ctx, local, bool(wrong), output)
-    if not connect:
-        _show_settings(settings, local, output)
-        return
-    from faultline.checks.connect import connected
-
-    outside = asyncio.run(connected(settings, processes))
-    _show(local + outside, output)
-    if any(finding.level == "fault" for finding in local):
-        ctx.exit(EXIT_BAD_INPUT)
-    levels = {finding.level for finding in outside}
-    ctx.exit(EXIT_NO if "fault" in levels else EXIT_UNREACHABLE if "unreachable" in levels else 0)
+    _show_settings(settings, local, output)
 
 
-def _local(settings: Settings | None, wrong: list[str], processes: tuple[str, ...]) -> list[CheckFinding]:
+def local_findings(
+    settings: Settings | None, wrong: list[str], processes: tuple[str, ...]
+) -> list[CheckFinding]:
     """What is wrong in the settings, in the files that they name, and between them.
 
     Where settings are wrong, contradictions between the others and files may only follow from that, and are not looked for.
@@ -108,7 +88,7 @@ def _refuse(ctx: click.Context, local: list[CheckFinding], in_settings: bool, ou
     from streams.model.errors import ConfigError
 
     if output != "table":
-        _show(local, output)
+        show_findings(local, output)
         ctx.exit(EXIT_BAD_INPUT)
     _warn(local)
     lines = [
@@ -133,17 +113,16 @@ def _show_settings(settings: Settings, local: list[CheckFinding], output: str) -
     show(output, [values], lambda: table(("setting", "value"), _flat(values), empty="no settings"))
 
 
-def _show(findings: list[CheckFinding], output: str) -> None:
-    rows = [(one.level, one.where, one.what, one.remedy) for one in findings]
-    headings = ("", "where", "what", "what to do")
+def show_findings(findings: list[CheckFinding], output: str) -> None:
+    """Findings as a table or as records, and on standard error how many there are of each level."""
+    from faultline.checks.finding import LEVELS
+
+    rows = [(one.level, one.where, one.what, one.remedy, one.command) for one in findings]
+    headings = ("", "where", "what", "what to do", "run")
     show(output, (one.document() for one in findings), lambda: table(headings, rows, empty="nothing found"))
-    counts = {
-        level: sum(one.level == level for one in findings) for level in ("fault", "unreachable", "warning")
-    }
-    click.echo(
-        f"{counts['fault']} faults, {counts['unreachable']} unreachable, {counts['warning']} warnings",
-        err=True,
-    )
+    names = {"fault": "faults", "unreachable": "unreachable", "warning": "warnings", "note": "notes"}
+    counts = (f"{sum(one.level == level for one in findings)} {names[level]}" for level in LEVELS)
+    click.echo(", ".join(counts), err=True)
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""`config check --connect` on a real broker with an authorizer: what a user may not do is said before a process fails on it."""
+"""`doctor` on a real broker with an authorizer: what a user may not do is said before a process fails on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`config check --connect` on a real API server with service accounts that may do what the manifests give, or less."""
+"""`doctor` on a real API server with service accounts that may do what the manifests give, or less."""
 
 from __future__ import annotations
 
