@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from connectors.base import (
     Absent,
@@ -25,6 +26,7 @@ from connectors.base import (
     Retry,
     Unknown,
 )
+from faultline.chat import post_spans
 from faultline.chat.channel_health import EVERY_CHANNEL, ChannelHealth
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Subject, Task, home_of
@@ -37,6 +39,7 @@ from streams.model.errors import Fenced
 from streams.model.run import EffectRecord, EffectState, Target
 from streams.model.signal import Attribute
 from streams.model.thread import ROOT, Post, Thread, post_key
+from streams.telemetry.redaction import clean_outcome
 
 log = structlog.get_logger(__name__)
 
@@ -91,15 +94,16 @@ class MessagePoster:
     async def do(self, subject: Subject, task: Task) -> None:
         """Do one task. Raises Fenced when another process owns the partition, Unreachable when a commit's outcome is unknown."""
         thread = self.thread(subject.id, subject.cluster)
-        match task.doing:
-            case Doing.CREATE:
-                await self._create(subject, thread, task.slot)
-            case Doing.LOOK_UP:
-                await self._look_up(subject, thread, task.slot)
-            case Doing.EDIT:
-                await self._edit(subject, thread, task.slot)
-            case Doing.CHECK:
-                await self._check(subject, thread, task.slot)
+        with bound_contextvars(incident=str(task.slot.params.get("incident", subject.id))):
+            match task.doing:
+                case Doing.CREATE:
+                    await self._create(subject, thread, task.slot)
+                case Doing.LOOK_UP:
+                    await self._look_up(subject, thread, task.slot)
+                case Doing.EDIT:
+                    await self._edit(subject, thread, task.slot)
+                case Doing.CHECK:
+                    await self._check(subject, thread, task.slot)
 
     def thread(self, incident: str, cluster: str) -> Thread:
         """The thread document of an incident, or a new one. Until anything of it is posted, its channel is the one it would
@@ -192,7 +196,7 @@ class MessagePoster:
 
     async def _look_up(self, subject: Subject, thread: Thread, slot: Slot) -> None:
         post = _known(thread, slot)
-        outcome = await self._connector.lookup(_create_effect(thread, post, slot))
+        outcome = await self._look(_create_effect(thread, post, slot))
         match outcome:
             case AlreadyDone():
                 self._backoff.succeeded(Doing.LOOK_UP)
@@ -286,7 +290,7 @@ class MessagePoster:
         """Ask whether what the other side took came to be: the message, or of a moot one its end. If not, send it again."""
         post = _known(thread, slot)
         effect = (_edit_effect if slot.moot else _create_effect)(thread, post, slot)
-        outcome = await self._connector.lookup(effect)
+        outcome = await self._look(effect)
         about = {"notice": subject.id, "action": effect.action, "key": effect.key, "sent_again": post.missed}
         settled = replace(post, check_at=None)
         match outcome:
@@ -325,7 +329,7 @@ class MessagePoster:
         """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
         thread = self.thread(subject.id, subject.cluster)
         post = _known(thread, slot)
-        outcome = await self._connector.lookup(_edit_effect(thread, post, slot))
+        outcome = await self._look(_edit_effect(thread, post, slot))
         if not isinstance(outcome, Refused):
             return False
         log.warning("message deleted", slot=slot.name, incident=subject.id, generation=thread.generation)
@@ -351,11 +355,21 @@ class MessagePoster:
     async def _apply(self, effect: Effect, lease: Lease) -> Outcome | None:
         """Make the call. None when the lease expired before it started: the task is then planned again from the document."""
         try:
-            return await self._connector.apply(effect, lease)
+            with post_spans.call("apply", effect) as span:
+                outcome = clean_outcome(await self._connector.apply(effect, lease))
+                post_spans.say(span, outcome)
+                return outcome
         except Fenced as error:
             about = {"action": effect.action, "incident": effect.incident, "reason": str(error)}
             log.warning("call skipped: lease expired", **about)
             return None
+
+    async def _look(self, effect: Effect) -> Outcome:
+        """Ask the connector whether a message is there."""
+        with post_spans.call("lookup", effect) as span:
+            outcome = clean_outcome(await self._connector.lookup(effect))
+            post_spans.say(span, outcome)
+            return outcome
 
     async def _commit(self, thread: Thread) -> Thread:
         thread = replace(thread, revision=thread.revision + 1, updated_at=self._clock())

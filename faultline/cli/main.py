@@ -7,8 +7,10 @@ import logging
 import os
 import select
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 import click
@@ -192,6 +194,7 @@ def main() -> NoReturn:
     # Where nothing sets logging up (`run` does), the last-resort handler of Python would print what libraries log; what matters
     # of it is in our own error.
     logging.getLogger().addHandler(logging.NullHandler())
+    sys.excepthook = _print_traceback
     try:
         code = cli.main(prog_name="faultline", standalone_mode=False, complete_var="_FAULTLINE_COMPLETE")
     except click.exceptions.Abort:
@@ -201,10 +204,12 @@ def main() -> NoReturn:
         code = EXIT_BAD_INPUT
     except FaultlineError as error:
         from faultline.why.tree import printable
+        from streams.telemetry.redaction import clean
 
         # What was given, and what records hold, may stand in it.
         click.echo(
-            "\n".join(printable(line, _LONGEST_LINE) for line in f"faultline: {error}".split("\n")), err=True
+            "\n".join(printable(line, _LONGEST_LINE) for line in clean(f"faultline: {error}").split("\n")),
+            err=True,
         )
         code = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_BAD_INPUT
     except Exception as error:
@@ -213,6 +218,13 @@ def main() -> NoReturn:
         click.echo(f"faultline: Kafka: {why}", err=True)
         code = EXIT_UNREACHABLE
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python prints of an error that nobody expected, without the secrets that its text may quote."""
+    from streams.telemetry.redaction import clean
+
+    sys.stderr.write(clean("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _why_kafka_failed(error: Exception) -> str | None:

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 from streams.model.pulse import Pulse
+from streams.telemetry.redaction import clean
 
 REQUEST_S = 5.0
 """How long a client may take to send its request."""
@@ -82,7 +83,7 @@ class _Probe(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _answer(self, status: int, good: bool, why: str, **more: object) -> None:
-        body = json.dumps({"ok": good} | ({"why": why} if why else {}) | more).encode()
+        body = clean(json.dumps({"ok": good} | ({"why": why} if why else {}) | more)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import structlog
 
 from faultline.runtime.log_folding import KafkaLogFilter
+from streams.telemetry import tracing
+from streams.telemetry.redaction import clean
+from streams.telemetry.trace_context import of_incident
 
 FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
 """Faust's services log under our modules that derive from them; their `info` lines are of no use."""
 
-FIRST = ("event", "level", "timestamp", "process")
+FIRST = ("event", "level", "timestamp", "process", "incident", "run", "trace_id")
 """The first keys of a JSON line, in this order; the rest follows by name."""
 
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
@@ -32,6 +35,7 @@ def configure(
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_trace,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -49,7 +53,9 @@ def configure(
         final += [_TRACEBACKS, _in_order]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer])
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=[*final, renderer, _without_secrets]
+        )
     )
     folding = KafkaLogFilter()
     handler.addFilter(folding)
@@ -66,6 +72,19 @@ def configure(
     )
     structlog.contextvars.bind_contextvars(process=process)
     return folding
+
+
+def _add_trace(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Name the trace of the incident that a line is about, while there are traces."""
+    incident = line.get("incident")
+    if tracing.is_on() and isinstance(incident, str) and incident.startswith("inc-"):
+        line["trace_id"] = of_incident(incident).trace_id
+    return line
+
+
+def _without_secrets(_logger: object, _method: str, rendered: Any) -> str:
+    """The last step, on the finished line: whatever was logged, quoted or raised is in it."""
+    return clean(str(rendered))
 
 
 def _in_order(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:

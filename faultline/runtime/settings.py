@@ -54,8 +54,10 @@ from streams.config.settings import (
 )
 from streams.config.slurm_settings import SlurmSettings
 from streams.config.ticket_settings import JiraSettings, TicketSettings
+from streams.config.tracing_settings import TracingSettings
 from streams.kafka.lease import MARGIN_S, longest_s
 from streams.model.errors import ConfigError
+from streams.telemetry.redaction import know, secrets_of
 
 
 class Settings(BaseSettings):
@@ -95,6 +97,7 @@ class Settings(BaseSettings):
     gateway: GatewaySettings = GatewaySettings()
     console: ConsoleSettings = ConsoleSettings()
     archive: ArchiveSettings = ArchiveSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
         """The lease of a frozen responder must have expired when another one takes over, including clock skew; and a sink of the
@@ -191,6 +194,9 @@ def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
         faults += fault_lines(error, Settings, root)
         further, settings = _further(error, values, root)
         faults += [line for line in further if line not in faults]
+    if settings is not None:
+        # Here, because whoever holds secrets has read them here: from now on they are in nothing that is logged or printed.
+        know(secrets_of(settings))
     return settings, faults
 
 

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
+from structlog.contextvars import bind_contextvars
 
 from connectors.base import Connector, Outcome, Unknown
+from runbooks.engine import run_spans
 from runbooks.engine.commit_batch import PROCESS
 from runbooks.engine.crash_points import name_of, names_written
 from runbooks.engine.partition_state import PartitionState
@@ -37,6 +39,7 @@ from streams.model.crash_points import CrashHook
 from streams.model.errors import Fenced
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry.redaction import clean_outcome
 
 log = structlog.get_logger(__name__)
 
@@ -97,6 +100,7 @@ class PartitionWorker:
 
     async def run(self) -> None:
         """Iterate until the partition is revoked."""
+        bind_contextvars(partition=self.owned.partition)
         with self._around.pulse.part(f"runs of partition {self.owned.partition}") as beat:
             while not self.leaving:
                 beat()
@@ -159,11 +163,13 @@ class PartitionWorker:
         for name in finished:
             self._around.at(f"{name}:before_commit")
         store = self.owned.store
+        begun = run_spans.turns(changes.runs, store.documents)
         await store.commit(
             changes.runs, gone=changes.deleted, records=records, offsets=offsets, group=PROCESS
         )
         for name in finished:
             self._around.at(f"{name}:after_commit")
+        run_spans.emit(begun, self._around.clock())
         if lease is not None:
             for call in changes.calls:
                 self._start(call, lease)
@@ -224,14 +230,18 @@ class PartitionWorker:
     async def _call(self, call: Call, lease: Lease) -> None:
         name = name_of(call)
         self._around.at(f"{name}:after_intent")
-        outcome = await self._outcome(call, lease)
+        effect = call.effect
+        # A task of its own: what is bound stays in it, so every line of the connector names the incident.
+        bind_contextvars(incident=effect.incident, run=effect.run, step=effect.step)
+        with run_spans.call(call) as span:
+            outcome = clean_outcome(await self._outcome(call, lease))
+            run_spans.say(span, outcome)
         self._around.at(f"{name}:after_call")
         log.info(
             "call",
             kind=call.kind,
-            action=call.effect.action,
-            target=str(call.effect.target),
-            incident=call.effect.incident,
+            action=effect.action,
+            target=str(effect.target),
             outcome=type(outcome).__name__,
         )
         self.state.take_outcome(call, outcome, self._around.clock())

@@ -40,6 +40,7 @@ from streams.model.facts import FactRecord
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry.tracing import run_headers
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +87,7 @@ class Responder:
                 kind=Run,
                 key=lambda run: run.id,
                 summarize=summary_if_finished,
-                headers=finished_header,
+                headers=lambda run: (*finished_header(run), *run_headers(run.incident, run.id)),
                 may_skip=read_finished_header,
             ),
             replayed=(INVENTORY, INCIDENTS, CONTROLS),

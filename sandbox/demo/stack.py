@@ -10,7 +10,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -66,8 +66,11 @@ class Stack:
 
 
 @asynccontextmanager
-async def running(folder: Path, **responder: object) -> AsyncIterator[Stack]:
-    """Start all of it in `folder`; on exit stop the processes first and the broker last. `responder` changes its settings.
+async def running(
+    folder: Path, *, sections: Mapping[str, Any] | None = None, **responder: object
+) -> AsyncIterator[Stack]:
+    """Start all of it in `folder`; on exit stop the processes first and the broker last. `responder` changes its settings,
+    `sections` are further sections of the settings.
 
     Raises:
         ChildFailed: when something does not start; the message carries the end of its log.
@@ -87,6 +90,7 @@ async def running(folder: Path, **responder: object) -> AsyncIterator[Stack]:
         *ports, pages = _free_ports(len(PROCESSES) + 1)
         settings = settings_for(broker.settings, emulated, folder / "topology.yaml", slack, jira, pages)
         settings["responder"] |= responder
+        settings |= sections or {}
         settings_file.write_text(yaml.safe_dump(settings, sort_keys=False))
         processes: dict[str, Child] = {}
         stack.push_async_callback(_stop_all, processes)

@@ -19,8 +19,12 @@ from streams.model.clock import from_millis, rfc3339
 from streams.model.codec import encode
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
+from streams.telemetry.tracing import Headers, incident_headers
 
 log = structlog.get_logger(__name__)
+
+_Record = tuple[Topic, bytes, bytes | None, Headers]
+"""Where to, key, value and headers."""
 
 
 class Output:
@@ -45,16 +49,19 @@ class Output:
 
     async def store(self, rows: Records, partition: int) -> list[int]:
         """Write rows to the changelog; returns their offsets."""
-        return await self._send([(CHANGELOG, *row) for row in rows], partition)
+        return await self._send([(CHANGELOG, *row, ()) for row in rows], partition)
 
     async def publish(self, changes: Changes, partition: int) -> None:
         """Write incidents and timeline entries."""
         self._pulse.count("incidents", len(changes.incidents))
-        out = [(INCIDENTS, incident.id.encode(), encode(incident)) for incident in changes.incidents]
+        out: list[_Record] = [
+            (INCIDENTS, incident.id.encode(), encode(incident), incident_headers(incident.id))
+            for incident in changes.incidents
+        ]
         for entry in changes.timeline:
             if not entry.incident:
                 log.warning(entry.event, cluster=entry.cluster, text=entry.text, **entry.attributes)
-            out.append((TIMELINE, (entry.incident or entry.cluster).encode(), encode(entry)))
+            out.append((TIMELINE, (entry.incident or entry.cluster).encode(), encode(entry), ()))
         await self._send(out, partition)
 
     async def tick(self, partition: int, at: datetime) -> None:
@@ -75,12 +82,16 @@ class Output:
         name = clients.topic_name(self._settings, DEAD_LETTERS)
         await self._producer.send_and_wait(name, value, key=key, headers=headers)
 
-    async def _send(self, records: Sequence[tuple[Topic, bytes, bytes | None]], partition: int) -> list[int]:
+    async def _send(self, records: Sequence[_Record], partition: int) -> list[int]:
         sent = [
             await self._producer.send(
-                clients.topic_name(self._settings, topic), value, key=key, partition=partition
+                clients.topic_name(self._settings, topic),
+                value,
+                key=key,
+                partition=partition,
+                headers=list(headers),
             )
-            for topic, key, value in records
+            for topic, key, value, headers in records
         ]
         return [written.offset for written in await asyncio.gather(*sent)]
 

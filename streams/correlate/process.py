@@ -27,11 +27,13 @@ from typing import Any
 
 import structlog
 from aiokafka.errors import KafkaError
+from structlog.contextvars import bound_contextvars
 
 from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate.changelog import Changelog
 from streams.correlate.consumption import Consumption
 from streams.correlate.faust_app import AsTheyAre, build_app
+from streams.correlate.incident_spans import IncidentSpans
 from streams.correlate.output import Output, written_at
 from streams.correlate.ownership import Ownership
 from streams.correlate.record_batch import RecordBatch, Step, read_fact, read_signals
@@ -44,6 +46,7 @@ from streams.model.clock import Clock, parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
 from streams.model.garbage import collect_seldom, include_again
 from streams.model.pulse import Pulse
+from streams.telemetry.trace_context import TraceContext
 
 log = structlog.get_logger(__name__)
 
@@ -89,6 +92,8 @@ class Correlator:
         self._ownership = Ownership(self._app, kafka_settings)
         self._consumption = Consumption(self._app, kafka_settings, settings, clock)
         self._output = Output(kafka_settings, self._pulse)
+        self._spans = IncidentSpans()
+        self._clock = clock
         self._changelog = Changelog(kafka_settings, beat=self._pulse.beat)
         self._app.agent(self._source(), name="correlate", concurrency=1)(self._correlate)
         self._app.on_partitions_revoked.connect(self._lose_ownership)
@@ -187,7 +192,7 @@ class Correlator:
         topic = message.topic.removeprefix(self._kafka.topic_prefix)
         batch = self._batches.pop(number, None) or RecordBatch(topic)
         if batch.topic != topic:
-            if not await self._carry_out(batch.steps(), number, term):
+            if not await self._carry_out(batch, number, term):
                 return ()
             batch = RecordBatch(topic, batch.events)
         batch.events.append(event)
@@ -195,6 +200,7 @@ class Correlator:
             if topic == SIGNALS.name:
                 signals = read_signals(event.value)
                 self._note_cluster(signals.cluster, number)
+                self._spans.read(message.headers, signals.signals)
                 batch.add_signals(signals, self._consumption.time_of(number, at))
             elif topic == INVENTORY.name:
                 key, fact = read_fact(message.key, event.value)
@@ -211,10 +217,16 @@ class Correlator:
         if len(batch.events) < MAX_TOGETHER.get(topic, 1) and self._consumption.has_more(event):
             self._batches[number] = batch
             return ()
-        return batch.events if await self._carry_out(batch.steps(), number, term) else ()
+        return batch.events if await self._carry_out(batch, number, term) else ()
 
-    async def _carry_out(self, steps: Sequence[Step], number: int, term: int) -> bool:
-        """Take the steps, store each and publish what follows. False when the partition was lost meanwhile."""
+    async def _carry_out(self, batch: RecordBatch, number: int, term: int) -> bool:
+        """Take a batch's steps, store each and publish what follows. False when the partition was lost meanwhile."""
+        with bound_contextvars(partition=number), self._spans.step(batch.signals) as span:
+            return await self._take_steps(batch.steps(), number, term, span.context)
+
+    async def _take_steps(
+        self, steps: Sequence[Step], number: int, term: int, traced: TraceContext | None
+    ) -> bool:
         for cluster, step in steps:
             engine = await self._engine(cluster, number, term)
             if engine is None:
@@ -231,6 +243,7 @@ class Correlator:
             await self._output.publish(changes, number)
             self._at(crash_points.CORRELATOR_AFTER_PUBLISH)
             engine.clear()
+            self._spans.published(changes, traced, self._clock())
         return term == self._ownership.term
 
     async def _engine(self, cluster: str, number: int, term: int) -> ClusterEngine | None:
@@ -246,6 +259,7 @@ class Correlator:
         if not await self._ownership.holds(number, term):
             return None
         await self._output.publish(again, number)
+        self._spans.published(again, None, self._clock())
         if term != self._ownership.term:
             return None
         self._engines[cluster] = engine

@@ -19,6 +19,8 @@ from streams.kafka.topics import DEAD_LETTERS, SIGNALS, Topic, partition_of
 from streams.model.codec import encode
 from streams.model.record import RawRecord
 from streams.model.signal import MAX_BATCH, Signal, SignalBatch
+from streams.telemetry import tracing
+from streams.telemetry.trace_context import TraceContext, extract
 
 STAGE = "detector"
 
@@ -70,6 +72,8 @@ class Batch:
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
     places: set[TopicPartition] = field(default_factory=set)
     letter_bytes: int = 0
+    contexts: list[TraceContext] = field(default_factory=list)
+    """The traces that its records belong to, of those that say so and gave anything; none while tracing is off."""
 
     def __bool__(self) -> bool:
         """True when there is anything to write, commit or count."""
@@ -95,6 +99,8 @@ class Batch:
         counts.records += 1
         counts.repeats += detected.repeats
         self.signals += detected.signals
+        if record.headers and tracing.is_on() and (detected.signals or detected.repeats or detected.dead):
+            self._link(record)
         if detected.dead:
             counts.dead_letters += 1
             key, value, headers = dead_letter(record, stage=STAGE, reasons=detected.dead)
@@ -105,12 +111,16 @@ class Batch:
         else:
             counts.ignored += 1
 
+    def _link(self, record: RawRecord) -> None:
+        if len(self.contexts) < tracing.MAX_LINKS and (context := extract(record.headers)) is not None:
+            self.contexts.append(context)
+
     def add_counts(self, signals: Iterable[Signal]) -> None:
         """Add counts of repeats whose window is over; their records are counted already."""
         self.signals += signals
 
-    def outgoing(self, cluster_partitions: int) -> list[OutgoingSignals]:
-        """The records to write: signals by cluster, then dead letters. Counts the signals."""
+    def outgoing(self, cluster_partitions: int, headers: tracing.Headers = ()) -> list[OutgoingSignals]:
+        """The records to write: signals by cluster, with `headers`, then dead letters. Counts the signals."""
         by_cluster: dict[str, list[Signal]] = {}
         for signal in self.signals:
             by_cluster.setdefault(signal.entity.cluster, []).append(signal)
@@ -121,6 +131,7 @@ class Batch:
                 cluster.encode(),
                 encode(SignalBatch(cluster, tuple(signals[start : start + MAX_BATCH]))),
                 partition_of(cluster, cluster_partitions),
+                headers,
             )
             for cluster, signals in by_cluster.items()
             for start in range(0, len(signals), MAX_BATCH)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -36,6 +37,7 @@ from streams.model.errors import Unreachable
 from streams.model.garbage import collect_seldom
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
+from streams.telemetry import semconv, tracing
 
 Polled = Mapping[TopicPartition, Sequence[Any]]
 
@@ -178,7 +180,12 @@ class DetectorProcess:
     async def _deliver(self, batch: Batch) -> None:
         # Taken with the batch: by the time of the commit more may have been read.
         offsets = self._partitions.offsets_to_commit(batch.places)
-        await self._write(self._partitions.producer, batch.outgoing(self._kafka.cluster_partitions))
+        if batch.signals or batch.letters:
+            with _span(batch) as span:
+                await self._write(
+                    self._partitions.producer,
+                    batch.outgoing(self._kafka.cluster_partitions, span.headers),
+                )
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
         await self._partitions.commit(offsets)
         for topic, counts in batch.counts.items():
@@ -254,6 +261,26 @@ class DetectorProcess:
     def _report(self, event: str) -> None:
         for topic, counts in sorted(self.counts.items()):
             self._log.info(event, topic=topic, **asdict(counts))
+
+
+def _span(batch: Batch) -> AbstractContextManager[tracing.Span]:
+    """The span of a delivery: one, however many records were read for it."""
+    if not tracing.is_on():
+        return tracing.span("")
+    return tracing.span(
+        "process raw",
+        tracing.Kind.CONSUMER,
+        links=batch.contexts,
+        attributes={
+            semconv.SYSTEM: semconv.KAFKA,
+            semconv.OPERATION_TYPE: semconv.PROCESS,
+            semconv.OPERATION_NAME: semconv.PROCESS,
+            **({semconv.DESTINATION: next(iter(batch.counts))} if len(batch.counts) == 1 else {}),
+            semconv.BATCH_MESSAGE_COUNT: sum(counts.records for counts in batch.counts.values()),
+            semconv.SIGNALS: len(batch.signals),
+            semconv.DEAD_LETTERS: len(batch.letters),
+        },
+    )
 
 
 def _raw(topic: str, partition: int, record: Any, now: datetime) -> RawRecord:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter
 from streams.model.record import RawRecord
+from streams.telemetry.redaction import clean
 
 HEADER = "faultline-dead-letter"
 """The header that holds the `DeadLetter` document as JSON."""
@@ -36,7 +37,7 @@ def dead_letter(
     kept = _within(record.headers)
     why = DeadLetter(
         stage=stage,
-        reason="; ".join(reasons)[:_MAX_REASON],
+        reason=clean("; ".join(reasons))[:_MAX_REASON],
         topic=record.topic,
         partition=record.partition,
         offset=record.offset,

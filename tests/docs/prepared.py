@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from faultline.cli.incident_documents import cluster_of_capture
 from faultline.cli.read_topics import read_runs
@@ -61,7 +62,7 @@ class Prepared:
         (like,) = cluster_of_capture(Settings(cluster="west"), EXAMPLE).incidents.values()
         (folder / "servers").mkdir()
         (folder / "checkouts").mkdir()
-        changes = {"mode": "approve", "approvers": [getpass.getuser()]}
+        changes: dict[str, Any] = {"mode": "approve", "approvers": [getpass.getuser()]}
         async with stack.running(folder / "servers", **changes) as running:
             pods = await running.api.list_all("/api/v1/pods")
             busy = {

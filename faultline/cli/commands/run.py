@@ -26,9 +26,11 @@ def command(config: Path | None, name: str) -> None:
     from faultline.runtime.serve import serve
     from faultline.runtime.setting_files import require
     from faultline.runtime.settings import load
+    from faultline.runtime.tracing_setup import traced
     from faultline.runtime.wiring import work_of
 
     settings = load(config)
     require(settings, name)
     folding = configure(name, level=settings.log_level, form=settings.log_format)
-    asyncio.run(serve(name, settings, work_of(name, settings), look=folding.look))
+    with traced(settings, name):
+        asyncio.run(serve(name, settings, work_of(name, settings), look=folding.look))
