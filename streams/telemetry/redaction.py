@@ -25,6 +25,7 @@ PUT_IN = "[secret]"
 MIN_LENGTH = 6
 """A shorter secret is no secret, and would take ordinary words out of every log."""
 
+_ESCAPED = re.compile("%[0-9A-F]{2}")
 _known: re.Pattern[str] | None = None
 
 
@@ -94,12 +95,13 @@ def _forms(secret: str) -> Iterator[str]:
     if len(secret) < MIN_LENGTH:
         return
     yield secret
-    yield quote(secret, safe="")
-    yield quote(secret)
-    yield quote_plus(secret)
+    for encoded in (quote(secret, safe=""), quote(secret), quote_plus(secret)):
+        yield encoded
+        yield _ESCAPED.sub(lambda found: found[0].lower(), encoded)
     yield json.dumps(secret)[1:-1]
     yield repr(secret)[1:-1]
     raw = secret.encode()
+    yield repr(raw)[2:-1]
     yield raw.hex()
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         # Behind `user:`, its letters begin at any of three places of base64's groups. The letters that it shares with what is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -116,7 +117,10 @@ def _show_settings(settings: Settings, local: list[CheckFinding], output: str) -
 def show_findings(findings: list[CheckFinding], output: str) -> None:
     """Findings as a table or as records, and on standard error how many there are of each level."""
     from faultline.checks.finding import LEVELS
+    from streams.telemetry.redaction import clean
 
+    # What a service answers may quote what it was asked with.
+    findings = [replace(one, what=clean(one.what), remedy=clean(one.remedy)) for one in findings]
     rows = [(one.level, one.where, one.what, one.remedy, one.command) for one in findings]
     headings = ("", "where", "what", "what to do", "run")
     show(output, (one.document() for one in findings), lambda: table(headings, rows, empty="nothing found"))
