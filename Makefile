@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs clean nightly-tests
+.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs manifests clean nightly-tests
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -77,6 +77,11 @@ nightly:
 nightly-tests: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.side_by_side nightly $(ARGS)
+
+# What the chart and the kustomizations have in common: k8s/chart is the source.
+manifests: $(READY)
+	@$(BIN)/python -m tests.testbed.build helm
+	@$(BIN)/python -m tests.deploy.render
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs

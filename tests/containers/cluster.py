@@ -139,7 +139,7 @@ class Installed:
     def _wanted(self, component: str) -> int:
         for kind in MAKES_PODS:
             for made in self.control_plane.get(kind, "--namespace", NAMESPACE):
-                if made["metadata"]["name"] == component:
+                if made["metadata"]["labels"]["app.kubernetes.io/component"] == component:
                     return int(made["spec"].get("replicas", 1))
         raise LookupError(component)
 

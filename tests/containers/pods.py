@@ -24,14 +24,17 @@ _POD_FIELDS = {
     # They say where and when a pod runs, and not what is around its processes.
     "affinity",
     "dnsPolicy",
+    "automountServiceAccountToken",
     "enableServiceLinks",
     "nodeName",
+    "priorityClassName",
     "preemptionPolicy",
     "priority",
     "restartPolicy",
     "schedulerName",
     "serviceAccount",
     "tolerations",
+    "topologySpreadConstraints",
 }
 _CONTAINER_FIELDS = {
     "args",

@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,15 @@ from streams.model.run import Mode
 from tests.deploy.manifests import BASE, COMPONENT_DIR, NODE_WORK, objects
 
 COMPONENTS = {
-    name: yaml.safe_load((COMPONENT_DIR / name / f"{name}.yaml").read_text()) for name in sorted(OPTIONAL)
+    name: next(
+        one
+        for one in yaml.safe_load_all((COMPONENT_DIR / name / f"{name}.yaml").read_text())
+        if one["kind"] == "Deployment"
+    )
+    for name in sorted(OPTIONAL)
 }
 DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"} | COMPONENTS
+VERSION = tomllib.loads((BASE.parents[1] / "pyproject.toml").read_text())["project"]["version"]
 ROLES = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "ClusterRole"}
 
 
@@ -70,12 +77,44 @@ def test_a_process_runs_without_privileges_and_is_probed(name: str) -> None:
     )
 
 
-def test_a_correlator_that_reads_its_state_back_is_not_killed_for_it() -> None:
-    (container,) = DEPLOYMENTS["correlator"]["spec"]["template"]["spec"]["containers"]
-    probe = container["startupProbe"]
-    assert probe["httpGet"]["path"] == "/ready", "alive it says that it is from the first moment on"
-    # Three minutes were seen on a busy machine with a changelog of 200,000 records.
-    assert probe["periodSeconds"] * probe["failureThreshold"] >= 600
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_process_that_reads_its_state_back_is_not_killed_for_it(name: str) -> None:
+    (container,) = DEPLOYMENTS[name]["spec"]["template"]["spec"]["containers"]
+    for kind in ("startupProbe", "livenessProbe"):
+        # By progress alone: reading goes on for as long as there is something to read.
+        assert container[kind]["httpGet"]["path"] == "/live", kind
+
+
+def test_a_rollout_of_what_keeps_state_has_time_to_read_it() -> None:
+    # Three minutes were seen on a busy machine with a changelog of 200,000 records; ten are the default.
+    waits = {name: d["spec"].get("progressDeadlineSeconds", 600) for name, d in DEPLOYMENTS.items()}
+    assert {name for name, wait in waits.items() if wait >= 3600} == {
+        "correlator",
+        "responder",
+        "chat",
+        "notifier",
+    }
+
+
+LABELS = {"name", "instance", "component", "part-of", "version", "managed-by"}
+
+
+def test_every_object_says_what_it_belongs_to() -> None:
+    files = [*BASE.glob("*.yaml"), *COMPONENT_DIR.glob("*/*.yaml")]
+    objects = [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    whole = [one for one in objects if is_whole(one)]
+    assert len(whole) > 60
+    for one in whole:
+        labels = one["metadata"].get("labels", {})
+        assert {f"app.kubernetes.io/{label}" for label in LABELS} <= labels.keys(), one
+        version = labels["app.kubernetes.io/version"]
+        assert version == VERSION, one
+
+
+def is_whole(one: dict[str, Any]) -> bool:
+    """Whether it is an object and no patch of one, and none of kustomize's own."""
+    patch = one["kind"] == "Deployment" and "selector" not in one["spec"]
+    return not patch and one["kind"] not in ("Component", "Kustomization")
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 
 INVENTORY = "system:serviceaccount:faultline:inventory"
 RESPONDER = "system:serviceaccount:faultline:responder"
-BYSTANDER = "system:serviceaccount:faultline:bystander"
+WITHOUT_RIGHTS = "system:serviceaccount:faultline:detector"
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def test_what_a_process_does_it_may(installed: ControlPlane, user: str, verb: st
         (RESPONDER, "create", "jobs.batch"),
         (RESPONDER, "get", "secrets"),
         (RESPONDER, "create", "pods/exec"),
-        (BYSTANDER, "list", "pods"),
-        (BYSTANDER, "get", "nodes"),
+        (WITHOUT_RIGHTS, "list", "pods"),
+        (WITHOUT_RIGHTS, "get", "nodes"),
     ],
 )
 def test_what_a_process_does_not_do_it_may_not(
@@ -113,7 +113,7 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
     assert not may(control_plane, RESPONDER, "create", "jobs.batch")
     assert not may(control_plane, RESPONDER, "delete", "jobs.batch", "faultline-node-work")
     assert not may(control_plane, RESPONDER, "create", "pods", "faultline-node-work")
-    for process in (INVENTORY, BYSTANDER):
+    for process in (INVENTORY, WITHOUT_RIGHTS):
         assert not may(control_plane, process, "create", "jobs.batch", "faultline-node-work")
     (config,) = (
         item
@@ -197,7 +197,7 @@ def test_each_kind_of_job_is_out_of_reach_until_its_component_is_applied(install
         for verb in ("delete", "deletecollection", "update"):
             assert not reviewed(installed, RESPONDER, verb, resource), component
         for verb in ("get", "list", "patch"):
-            assert not reviewed(installed, BYSTANDER, verb, resource), component
+            assert not reviewed(installed, WITHOUT_RIGHTS, verb, resource), component
         assert not reviewed(installed, INVENTORY, "patch", resource), component
         installed.kubectl("delete", "-k", str(COMPONENT_DIR / component))
 

@@ -183,6 +183,8 @@ PARTS = (
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         ),
     ),
+    # kubectl brings kustomize along.
+    Part("helm", "4.3.1", "helm", GO, programs=(("helm", "helm.sh/helm/v4/cmd/helm"),)),
     Part(
         "alertmanager",
         "0.34.2",

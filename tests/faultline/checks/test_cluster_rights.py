@@ -20,7 +20,7 @@ from tests.testbed.waiting import eventually
 pytestmark = pytest.mark.cluster
 
 ACCOUNTS = {
-    name: f"system:serviceaccount:faultline:{name}" for name in ("inventory", "responder", "bystander")
+    name: f"system:serviceaccount:faultline:{name}" for name in ("inventory", "responder", "detector")
 }
 POOL = "checked"
 
@@ -59,12 +59,12 @@ async def test_the_account_of_the_manifests_may_do_all_that_its_process_does(
 async def test_each_missing_right_is_named_with_who_lacks_it_and_what_to_apply(
     installed: ControlPlane,
 ) -> None:
-    told = await faults(installed, "bystander", "responder")
+    told = await faults(installed, "detector", "responder")
     evictions = next(finding for finding in told if "pods/eviction" in finding.what)
-    assert evictions.what == f"{ACCOUNTS['bystander']} may not create pods/eviction, as responder does"
+    assert evictions.what == f"{ACCOUNTS['detector']} may not create pods/eviction, as responder does"
     assert evictions.remedy == "apply k8s/base"
     assert {"may not patch nodes", "may not list poddisruptionbudgets.policy"} <= {
-        finding.what.removeprefix(f"{ACCOUNTS['bystander']} ").partition(",")[0] for finding in told
+        finding.what.removeprefix(f"{ACCOUNTS['detector']} ").partition(",")[0] for finding in told
     }
 
 

@@ -1,0 +1,156 @@
+"""The chart renders what kustomize builds: the base, each overlay, and each component with its switch."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy import render
+from tests.deploy.manifests import BASE, COMPONENT_DIR, overlay
+from tests.testbed import parts
+
+pytestmark = [pytest.mark.helm, pytest.mark.cluster]
+
+OVERLAYS = sorted(path.parent.name for path in (BASE.parent / "overlays").glob("*/values.yaml"))
+ON = {"enabled": True}
+JOBS: dict[tuple[str, ...], dict[str, Any]] = {
+    (path.parent.name,): {"jobs": {path.parent.name.removeprefix("jobs-"): True}}
+    for path in sorted(COMPONENT_DIR.glob("jobs-*/rbac.yaml"))
+}
+SWITCHES: dict[tuple[str, ...], dict[str, Any]] = {
+    tuple(name for (name,) in JOBS): {"jobs": {name.removeprefix("jobs-"): True for (name,) in JOBS}},
+    ("archive",): {"archive": ON},
+    ("gitops",): {
+        "runbooks": {"existingConfigMap": "faultline-runbooks"},
+        "catalog": {"existingConfigMap": "faultline-catalog"},
+    },
+    ("gpu-drain",): {"gpuDrain": ON},
+    ("keda",): {"keda": ON},
+    ("node-work",): {"nodeWork": ON},
+    ("node-work", "diagnostics"): {"nodeWork": ON, "diagnostics": ON},
+    ("pod-exec",): {"podExec": ON},
+    ("pod-monitor",): {"podMonitor": ON},
+    ("priority-class",): {"priorityClassName": "system-cluster-critical"},
+    ("redfish",): {"redfish": ON},
+    ("service-monitor",): {"serviceMonitor": ON},
+    ("slurm",): {"slurm": ON},
+    ("templates",): {"templates": ON},
+}
+"""Components, with the values that do the same."""
+KUSTOMIZE_ONLY: Mapping[str, str] = {}
+"""Components that the chart has no switch for, and why."""
+
+_BY_NAME = {"env", "volumes", "volumeMounts", "ports"}
+"""Lists in which the order means nothing."""
+_HASH = re.compile(r"(faultline-(?:node-work|diagnostics|object-templates))-[0-9a-z]{10}$")
+"""The suffix by which kustomize makes a new pod of a changed file; a chart has a checksum among the annotations for it."""
+
+
+@cache
+def kustomized(folder: Path) -> str:
+    command = [str(parts.program("kubectl")), "kustomize", str(folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def objects_of(text: str) -> dict[tuple[str, str, str], Any]:
+    """The objects by kind, namespace and name, without what differs by who made them."""
+    found = [plain(one) for one in yaml.safe_load_all(text) if one]
+    kept = [one for one in found if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
+    return {
+        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one
+        for one in kept
+        # Whoever installs a chart makes its namespace; `helm install --create-namespace` does.
+        if (one["kind"], one["metadata"]["name"]) != ("Namespace", "faultline")
+    }
+
+
+def plain(value: Any, key: str = "") -> Any:
+    match value:
+        case dict():
+            left = {
+                name: plain(below, name)
+                for name, below in value.items()
+                if name not in ("app.kubernetes.io/managed-by", "checksum/templates")
+            }
+            # What nothing is left of was not there.
+            return {name: below for name, below in left.items() if (name, below) != ("annotations", {})}
+        case list():
+            rows = [plain(one) for one in value]
+            return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True)) if key in _BY_NAME else rows
+        case str() if key == "faultline.yaml":
+            return yaml.safe_load(value)
+        case str():
+            return _HASH.sub(r"\1", value)
+    return value
+
+
+def test_what_the_chart_and_the_kustomizations_share_is_rendered_from_one_source() -> None:
+    assert render.stale() == [], "run `make manifests`"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_with_the_values_of_an_overlay_the_chart_renders_the_overlay(name: str) -> None:
+    folder = BASE.parent / "overlays" / name
+    assert objects_of(render.template({}, folder / "values.yaml")) == objects_of(kustomized(folder))
+
+
+def test_with_its_own_values_the_chart_renders_the_base() -> None:
+    assert objects_of(render.template()) == objects_of(kustomized(BASE))
+
+
+@pytest.mark.parametrize(
+    "components",
+    [*SWITCHES, *(pytest.param(one, marks=pytest.mark.nightly) for one in JOBS)],
+    ids=lambda names: "+".join(names) if len(names) < 3 else "every-kind-of-job",
+)
+def test_a_switch_of_the_chart_is_a_component(components: tuple[str, ...], tmp_path: Path) -> None:
+    built = objects_of(kustomized(overlay(tmp_path, *components)))
+    assert objects_of(render.template((SWITCHES | JOBS)[components])) == built
+    assert built != objects_of(kustomized(BASE)), "the component adds something"
+
+
+def test_every_component_has_a_switch_or_a_reason() -> None:
+    switched = {name for components in SWITCHES for name in components}
+    there = {path.parent.name for path in COMPONENT_DIR.glob("*/kustomization.yaml")}
+    assert there == switched | KUSTOMIZE_ONLY.keys()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"mode": "yolo"}, "mode"),
+        ({"processes": {"detektor": {}}}, "detektor"),
+        ({"existingSecret": ""}, "existingSecret"),
+        ({"jobs": {"lws": "yes"}}, "lws"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(values: Mapping[str, Any], told: str) -> None:
+    with pytest.raises(RuntimeError, match=told):
+        render.template(values)
+
+
+def test_every_value_is_in_the_schema_and_the_file_can_be_read_in_one_sitting() -> None:
+    file = render.CHART / "values.yaml"
+    assert len(file.read_text().splitlines()) <= 200
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+
+    def compare(values: Mapping[str, Any], about: Mapping[str, Any], path: str) -> None:
+        if "$ref" in about:
+            about = schema["$defs"][about["$ref"].rpartition("/")[2]]
+        if "properties" not in about:
+            return
+        assert about["additionalProperties"] is False, path
+        assert values.keys() == about["properties"].keys(), path
+        for key, below in about["properties"].items():
+            if isinstance(values[key], dict):
+                compare(values[key], below, f"{path}.{key}")
+
+    compare(yaml.safe_load(file.read_text()), schema, "values")
