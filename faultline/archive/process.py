@@ -24,10 +24,13 @@ from faultline.archive.upkeep import keep_up
 from streams.config.archive_settings import ArchiveSettings
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.kafka.consumer_lag import ConsumerLag
 from streams.model.clock import Clock, utc_now
 from streams.model.crash_points import ARCHIVE_COMMITTED, CrashHook, ignore
 from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.pulse import Pulse
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,7 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._kafka = kafka
         self._settings = settings
@@ -62,6 +66,16 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         self._clock = clock
         self._at = at
         self._pulse = pulse or Pulse()
+        self._metrics = metrics or Metrics(PROCESS)
+        self._is_away = False
+        self._written_ms: dict[TopicPartition, int] = {}
+        self._lag = ConsumerLag(
+            kafka,
+            self._metrics,
+            self._pulse,
+            written_ms=self._written_ms.get,
+            waits=lambda place: self._is_away,
+        )
         self._topics = {clients.topic_name(kafka, topic): topic for topic in TOPICS}
         self._pending: dict[TopicPartition, PendingRows] = {}
         self._written: dict[TopicPartition, dict[Place, int]] = {}
@@ -78,11 +92,14 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         clients.subscribe(client, self._topics, self)
         self._pulse.lag = lambda: clients.lag(client)
         await clients.started(client, self._kafka)
+        self._lag.consumer = client
         try:
             while True:
                 try:
                     await self._step(client)
+                    self._is_away = False
                 except Unreachable as error:
+                    self._is_away = True
                     # Nothing is read meanwhile, so what is held does not grow.
                     log.warning("the archive does not answer", reason=str(error))
                     self._pulse.ready(False)
@@ -131,6 +148,8 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         for record in records:
             pending.take(clients.raw_record(record, name))
         self._pulse.count("records", len(records))
+        self._written_ms[place] = records[-1].timestamp
+        self._metrics.add(shown.RECORDS, len(records), name, "handled")
 
     def _due(self) -> list[TopicPartition]:
         """What must be written now: what is old enough, and the largest while too much is held."""
@@ -170,6 +189,7 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         self._at(ARCHIVE_COMMITTED)
         self._drop(place, pending)
         self._pulse.count("rows", pending.rows)
+        self._metrics.add(shown.ARCHIVE_ROWS, pending.rows, self._topics[place.topic].name)
         self._pulse.count("files", len(files))
         for part in files:
             await self._tidy(

@@ -39,7 +39,9 @@ from streams.model.errors import Fenced
 from streams.model.run import EffectRecord, EffectState, Target
 from streams.model.signal import Attribute
 from streams.model.thread import ROOT, Post, Thread, post_key
+from streams.telemetry.call_figures import CallFigures
 from streams.telemetry.redaction import clean_outcome
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +66,7 @@ class _Owner:
 
 class MessagePoster:
     """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident, `channel_of`
-    tells the channel in which a thread begins."""
+    tells the channel in which a thread begins, `calls` counts calls to `system`."""
 
     def __init__(
         self,
@@ -79,7 +81,11 @@ class MessagePoster:
         generations: int = MAX_GENERATIONS,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
+        calls: CallFigures | None = None,
+        system: str = "",
     ) -> None:
+        self._calls = calls or CallFigures(Metrics(""))
+        self._system = system
         self._store = store
         self._connector = connector
         self._channel_of = channel_of
@@ -355,8 +361,9 @@ class MessagePoster:
     async def _apply(self, effect: Effect, lease: Lease) -> Outcome | None:
         """Make the call. None when the lease expired before it started: the task is then planned again from the document."""
         try:
-            with post_spans.call("apply", effect) as span:
+            with self._calls.measured(self._system) as measured, post_spans.call("apply", effect) as span:
                 outcome = clean_outcome(await self._connector.apply(effect, lease))
+                measured.returned(outcome)
                 post_spans.say(span, outcome)
                 return outcome
         except Fenced as error:
@@ -366,8 +373,9 @@ class MessagePoster:
 
     async def _look(self, effect: Effect) -> Outcome:
         """Ask the connector whether a message is there."""
-        with post_spans.call("lookup", effect) as span:
+        with self._calls.measured(self._system) as measured, post_spans.call("lookup", effect) as span:
             outcome = clean_outcome(await self._connector.lookup(effect))
+            measured.returned(outcome)
             post_spans.say(span, outcome)
             return outcome
 

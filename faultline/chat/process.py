@@ -35,10 +35,15 @@ from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.thread import Thread
+from streams.telemetry.backlog import BacklogFigures
+from streams.telemetry.call_figures import CallFigures
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
 PROCESS = "chat"
+SINK = "slack"
+"""What metrics call it."""
 
 
 class Chat:
@@ -58,8 +63,10 @@ class Chat:
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._pulse = pulse or Pulse()
+        metrics = metrics or Metrics(PROCESS)
         self._new_publisher = partial(
             ThreadPublisher,
             connector=connector,
@@ -71,7 +78,9 @@ class Chat:
             owners=owners,
             clock=clock,
             at=at,
+            calls=CallFigures(metrics),
         )
+        self._backlogs = BacklogFigures(metrics)
         self._publishers: dict[OwnedPartition[Thread], ThreadPublisher] = {}
         self._working: dict[OwnedPartition[Thread], asyncio.Task[NoReturn]] = {}
         self._failure: Exception | None = None
@@ -81,8 +90,11 @@ class Chat:
             replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
             on_revoked=self._revoke,
-            progress=self._pulse.beat,
+            unfinished=self._first_waiting,
+            pulse=self._pulse,
+            metrics=metrics,
         )
+        metrics.watch(self._look)
 
     async def run(self) -> NoReturn:
         """Own partitions and publish their threads.
@@ -122,10 +134,19 @@ class Chat:
             log.error("unreadable record", at=coordinates(record), reason=str(error))
             # Only for the timeline: incidents and runs are compacted and read again at every start, so nothing is lost there.
             if arrival.topic == TIMELINE.name:
+                self._owner.count_dead_letter(TIMELINE)
                 publisher.take_dead_letter(
                     Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error)),
                     record.offset,
                 )
+
+    def _first_waiting(self, partition: int) -> int | None:
+        owned = self._owner.owned.get(partition)
+        publisher = self._publishers.get(owned) if owned is not None else None
+        return publisher.first_waiting if publisher is not None else None
+
+    async def _look(self) -> None:
+        self._backlogs.look([(SINK, publisher.late()) for publisher in self._publishers.values()])
 
     def _publisher(self, owned: OwnedPartition[Thread]) -> ThreadPublisher:
         if owned not in self._publishers:

@@ -43,6 +43,7 @@ from streams.model.incident import Incident
 from streams.model.message import plain
 from streams.model.run import Run
 from streams.model.thread import Thread
+from streams.telemetry.call_figures import CallFigures
 
 log = structlog.get_logger(__name__)
 
@@ -83,6 +84,7 @@ class ThreadPublisher:
         owners: JobOwners | None = None,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
+        calls: CallFigures | None = None,
     ) -> None:
         self._store = store
         self._timeline = timeline
@@ -104,6 +106,8 @@ class ThreadPublisher:
             on_commit=self._threads.committed,
             clock=clock,
             at=at,
+            calls=calls,
+            system="slack",
         )
         self._entries: list[tuple[int, TimelineEntry]] = []
         self._records: list[Outgoing] = []
@@ -140,6 +144,20 @@ class ThreadPublisher:
         self._entries.append((offset, entry))
         self._sources.changed[entry.incident] = None
         self._arrived.set()
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The offset of the first timeline entry that is not stored yet; None while there is none."""
+        return self._entries[0][0] if self._entries else None
+
+    def late(self) -> list[str]:
+        """The threads that are not as they should be by now: what is due, and what a failing call holds up."""
+        now, paused = self._clock(), self._backoff.paused
+        return [
+            name
+            for name, tasks in list(self._pending.items())
+            if any(task.due_at <= now or task.doing in paused for task in tasks)
+        ]
 
     def take_dead_letter(self, letter: Outgoing, offset: int) -> None:
         """An unreadable timeline record: the dead letter is committed with the offset that skips it."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NoReturn
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from faultline.console.app import add_console
 from faultline.gateway import hooks, slack
@@ -33,7 +34,9 @@ BESIDE: tuple[Beside, ...] = (socket.run,)
 
 def build_app(parts: GatewayParts) -> web.Application:
     """The application with every configured path. The console, last, takes everything else below `/`."""
-    app = web.Application(middlewares=[answer_refusals], client_max_size=parts.settings.max_body_bytes)
+    app = web.Application(
+        middlewares=[_counted(parts), answer_refusals], client_max_size=parts.settings.max_body_bytes
+    )
     app.on_response_prepare.append(_add_headers)
     for routes in ROUTES:
         app.add_routes(routes(parts))
@@ -47,6 +50,28 @@ def build_app(parts: GatewayParts) -> web.Application:
             runbooks=parts.runbooks,
         )
     return app
+
+
+def _counted(parts: GatewayParts) -> Middleware:
+    """Tells of every delivery to a hook and what was answered."""
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        status = 500
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        except web.HTTPException as error:
+            status = error.status
+            raise
+        finally:
+            folder, _, name = request.path.lstrip("/").partition("/")
+            if folder in ("hooks", "slack"):
+                outcome = "accepted" if status < 400 else "refused" if status < 500 else "failed"
+                parts.on_delivery(name if folder == "hooks" else folder, outcome)
+
+    return counted
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -19,6 +19,10 @@ def _nothing(what: str) -> None:
     """The default for `count`."""
 
 
+def _unnoticed(hook: str, outcome: str) -> None:
+    """The default for `on_delivery`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayParts:
     """What every part of the gateway is built from. `cluster` is the one this installation is configured for."""
@@ -36,3 +40,5 @@ class GatewayParts:
     clock: Clock = utc_now
     count: Callable[[str], None] = _nothing
     """Counts something for the next status line in the log."""
+    on_delivery: Callable[[str, str], None] = _unnoticed
+    """Called with the hook of each delivery and what was answered: `accepted`, `refused` or `failed`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NoReturn
 
 import structlog
@@ -22,6 +23,8 @@ from streams.config.gateway_settings import GatewaySettings
 from streams.config.settings import KafkaSettings
 from streams.model.clock import Clock, utc_now
 from streams.model.pulse import Pulse
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -39,15 +42,22 @@ class Gateway:
         console: ConsoleSettings | None = None,
         runbooks: Sequence[Runbook] | None = None,
         pulse: Pulse,
+        metrics: Metrics | None = None,
         clock: Clock = utc_now,
     ) -> None:
         self._kafka = kafka
         self._pulse = pulse
+        self._metrics = metrics or Metrics("gateway")
         view = LiveView()
         self._parts = GatewayParts(
             settings=settings,
             view=view,
-            decisions=Decisions(kafka, view, timeout_s=settings.kafka_timeout_s),
+            decisions=Decisions(
+                kafka,
+                view,
+                timeout_s=settings.kafka_timeout_s,
+                on_sent=lambda command: self._metrics.add(shown.COMMANDS_SENT, 1, command.verb, command.via),
+            ),
             records=RawRecords(kafka, timeout_s=settings.kafka_timeout_s),
             cluster=cluster,
             slack=slack,
@@ -55,6 +65,7 @@ class Gateway:
             runbooks=runbooks,
             clock=clock,
             count=pulse.count,
+            on_delivery=partial(self._metrics.add, shown.HOOK_DELIVERIES, 1),
         )
 
     async def run(self) -> None:
@@ -73,7 +84,7 @@ class Gateway:
                 port = await stack.enter_async_context(served(build_app(parts), parts.settings))
                 log.info("listening", host=parts.settings.host, port=port)
             await _together(
-                follow(self._kafka, parts.view, pulse=self._pulse, clock=parts.clock),
+                follow(self._kafka, parts.view, pulse=self._pulse, metrics=self._metrics, clock=parts.clock),
                 *(work(parts) for work in BESIDE),
             )
 

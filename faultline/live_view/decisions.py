@@ -6,6 +6,7 @@ as stored, never as accepted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,8 +52,17 @@ def is_refusal(entry: TimelineEntry) -> bool:
 class Decisions:
     """Sends commands. `start` before the first, `close` after the last; the view must be followed meanwhile."""
 
-    def __init__(self, settings: KafkaSettings, view: LiveView, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        view: LiveView,
+        *,
+        timeout_s: float = 5.0,
+        on_sent: Callable[[Command], None] = lambda command: None,
+    ) -> None:
+        """`on_sent` is called with each command once it is durable."""
         self._view = view
+        self._on_sent = on_sent
         self._writer = DurableWriter(settings, timeout_s=timeout_s)
 
     async def start(self) -> None:
@@ -75,6 +85,7 @@ class Decisions:
             key=(command.incident or command.cluster).encode(),
             partition=partial(partition_of, command.cluster),
         )
+        self._on_sent(command)
 
     async def decide(self, command: Command, wait_s: float) -> Decision:
         """Send the command and wait for the answer; `Decision.accepted` is None when none comes in time."""

@@ -13,6 +13,7 @@ from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, coordinates, started, topic_name
+from streams.kafka.consumer_lag import ConsumerLag
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic
 from streams.model.clock import Clock, from_millis, to_millis, utc_now
 from streams.model.codec import decode
@@ -23,6 +24,8 @@ from streams.model.facts import FactRecord
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +36,12 @@ _TAIL = 5_000
 
 
 async def follow(
-    settings: KafkaSettings, view: LiveView, *, pulse: Pulse, clock: Clock = utc_now
+    settings: KafkaSettings,
+    view: LiveView,
+    *,
+    pulse: Pulse,
+    metrics: Metrics | None = None,
+    clock: Clock = utc_now,
 ) -> NoReturn:
     """Keep the view up to date until cancelled. `view.ready` is set once everything written before the start is in it.
 
@@ -42,14 +50,22 @@ async def follow(
         ConfigError: when a topic does not exist.
     """
     client = consumer(settings, group=None, fetch_max_wait_ms=100)
+    written_ms: dict[TopicPartition, int] = {}
+    metrics = metrics or Metrics("")
+    lag = ConsumerLag(settings, metrics, pulse, written_ms=written_ms.get, waits=lambda place: not view.ready)
     try:
         await started(client, settings)
         ends = await _assign(client, settings, clock)
+        lag.consumer = client
         forgotten = clock()
         while True:
             batches = await client.getmany(timeout_ms=500)
             for place, records in batches.items():
-                _take(view, place.topic.removeprefix(settings.topic_prefix), records, clock)
+                topic = place.topic.removeprefix(settings.topic_prefix)
+                _take(view, topic, records, clock)
+                if records:
+                    written_ms[place] = records[-1].timestamp
+                    metrics.add(shown.RECORDS, len(records), topic, "handled")
             if not view.ready:
                 ends = {place: end for place, end in ends.items() if await client.position(place) < end}
                 if not any(_is_inventory(place, settings) for place in ends):

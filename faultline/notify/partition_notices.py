@@ -30,6 +30,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.message import plain
 from streams.model.thread import Thread
+from streams.telemetry.call_figures import CallFigures
 
 COMMIT_EVERY_S = 5.0
 """How often the place in the timeline is committed while nothing in it matters."""
@@ -63,7 +64,10 @@ class PartitionNotices:
         approval_expiry_s: float,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
+        calls: CallFigures | None = None,
     ) -> None:
+        self._calls = calls
+        self._workers: dict[str, SinkWorker] = {}
         self.sources = NoticeSources(approval_expiry_s=approval_expiry_s)
         self._store = store
         self._sinks = sinks
@@ -90,6 +94,15 @@ class PartitionNotices:
         if is_an_act(entry):
             self._acts.append((offset, entry))
             self._arrived.set()
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The offset of the first act of a person that is not stored yet; None while there is none."""
+        return self._acts[0][0] if self._acts else None
+
+    def late(self) -> list[tuple[str, list[str]]]:
+        """For each sink its documents that are not as they should be by now."""
+        return [(name, worker.late()) for name, worker in self._workers.items()]
 
     def take_dead_letter(self, letter: Outgoing, offset: int) -> None:
         """An unreadable timeline record: the dead letter is committed with the offset that skips it."""
@@ -124,7 +137,7 @@ class PartitionNotices:
     def _worker(self, name: str, sink: Sink) -> SinkWorker:
         index = DocumentIndex(name, self._store.documents)
         planner = planner_of(sink.settings, self.sources, index, self._links)
-        return SinkWorker(
+        worker = self._workers[name] = SinkWorker(
             sink.settings,
             planner,
             index,
@@ -136,7 +149,9 @@ class PartitionNotices:
             debounce_s=self._settings.debounce_s,
             clock=self._clock,
             at=self._at,
+            calls=self._calls,
         )
+        return worker
 
     async def _follow_people(self) -> NoReturn:
         while True:

@@ -33,6 +33,9 @@ from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.thread import Thread
+from streams.telemetry.backlog import BacklogFigures
+from streams.telemetry.call_figures import CallFigures
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -54,8 +57,10 @@ class Notifier:
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._pulse = pulse or Pulse()
+        metrics = metrics or Metrics(PROCESS)
         self._new_notices = partial(
             PartitionNotices,
             sinks=sinks,
@@ -66,7 +71,9 @@ class Notifier:
             approval_expiry_s=approval_expiry_s,
             clock=clock,
             at=at,
+            calls=CallFigures(metrics),
         )
+        self._backlogs = BacklogFigures(metrics)
         self._notices: dict[OwnedPartition[Thread], PartitionNotices] = {}
         self._working: dict[OwnedPartition[Thread], asyncio.Task[NoReturn]] = {}
         self._failure: Exception | None = None
@@ -76,8 +83,11 @@ class Notifier:
             replayed=(INCIDENTS, RUNS, CONTROLS, INVENTORY, *([THREADS] if settings.slack_url else [])),
             followed=(TIMELINE,),
             on_revoked=self._revoke,
-            progress=self._pulse.beat,
+            unfinished=self._first_waiting,
+            pulse=self._pulse,
+            metrics=metrics,
         )
+        metrics.watch(self._look)
 
     async def run(self) -> NoReturn:
         """Own partitions and tell of their incidents.
@@ -120,10 +130,19 @@ class Notifier:
             log.error("unreadable record", at=coordinates(record), reason=str(error))
             # Only for the timeline: the others are compacted and read again at every start, so nothing is lost there.
             if arrival.topic == TIMELINE.name:
+                self._owner.count_dead_letter(TIMELINE)
                 notices.take_dead_letter(
                     Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error)),
                     record.offset,
                 )
+
+    def _first_waiting(self, partition: int) -> int | None:
+        owned = self._owner.owned.get(partition)
+        notices = self._notices.get(owned) if owned is not None else None
+        return notices.first_waiting if notices is not None else None
+
+    async def _look(self) -> None:
+        self._backlogs.look([one for notices in self._notices.values() for one in notices.late()])
 
     def _notices_of(self, owned: OwnedPartition[Thread]) -> PartitionNotices:
         if owned not in self._notices:

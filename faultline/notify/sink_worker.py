@@ -34,6 +34,7 @@ from streams.kafka.fenced_store import FencedStore
 from streams.model.clock import Clock, utc_now
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.thread import Thread
+from streams.telemetry.call_figures import CallFigures
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +77,7 @@ class SinkWorker:
         debounce_s: float,
         clock: Clock = utc_now,
         at: CrashHook = ignore,
+        calls: CallFigures | None = None,
     ) -> None:
         self._settings = settings
         self._planner = planner
@@ -98,6 +100,8 @@ class SinkWorker:
             generations=1,
             clock=clock,
             at=at,
+            calls=calls,
+            system=index.sink,
         )
         self._arrived = asyncio.Event()
         self._changed: Changed = sources.changed(self._arrived.set)
@@ -115,6 +119,15 @@ class SinkWorker:
     def backlog(self) -> int:
         """How many documents are not as they should be."""
         return len(self._pending)
+
+    def late(self) -> list[str]:
+        """The documents that are not as they should be by now: what is due, and what a failing call holds up."""
+        now, paused = self._clock(), self._backoff.paused
+        return [
+            name
+            for name, tasks in list(self._pending.items())
+            if any(task.due_at <= now or task.doing in paused for task in tasks)
+        ]
 
     async def work(self) -> NoReturn:
         """Work until cancelled.

@@ -22,6 +22,7 @@ from faultline.cli.main import EXIT_CODES, cli
 from faultline.reference.catalog_page import catalog_page
 from faultline.reference.jobs_page import jobs_page
 from faultline.reference.markdown import Row, code, table, text
+from faultline.reference.metrics_page import metrics_page
 from faultline.runtime.settings import Settings
 from runbooks.language.cases import Cases
 from runbooks.language.includes_and_overrides import Fragment, Override, RunbookFile
@@ -280,6 +281,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "settings.md": settings_page,
     "cli.md": cli_page,
     "topics.md": topics_page,
+    "metrics.md": metrics_page,
     "catalog.md": catalog_page,
     "runbooks.md": runbooks_page,
     "../jobs.md": jobs_page,

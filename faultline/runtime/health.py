@@ -1,4 +1,4 @@
-"""`/live` and `/ready` of a process, answered from its pulse by a thread of its own.
+"""`/live`, `/ready` and `/metrics` of a process, answered from its pulse and its metrics by a thread of its own.
 
 The event loop may be busy for a while with a burst of records; a kubelet that gets no answer would then restart a process that
 works at full speed, and the next one would start over. A process that really hangs is recognized by its pulse.
@@ -16,13 +16,16 @@ from threading import Thread
 
 from streams.model.pulse import Pulse
 from streams.telemetry.redaction import clean
+from streams.telemetry.registry import Metrics
 
 REQUEST_S = 5.0
 """How long a client may take to send its request."""
 
 
 @asynccontextmanager
-async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[int]:
+async def health_server(
+    pulse: Pulse, *, host: str, port: int, metrics: Metrics | None = None
+) -> AsyncIterator[int]:
     """Serve while the context lasts; yields the port. Does nothing and yields 0 when `port` is 0.
 
     Raises:
@@ -31,7 +34,7 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
     if port == 0:
         yield 0
         return
-    server = _Server(pulse, host, port)
+    server = _Server(pulse, metrics, host, port)
     thread = Thread(target=server.serve_forever, args=(0.1,), name="probes", daemon=True)
     thread.start()
     try:
@@ -48,8 +51,9 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, pulse: Pulse, host: str, port: int) -> None:
+    def __init__(self, pulse: Pulse, metrics: Metrics | None, host: str, port: int) -> None:
         self.pulse = pulse
+        self.metrics = metrics
         self.address_family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Probe)
 
@@ -77,15 +81,20 @@ class _Probe(BaseHTTPRequestHandler):
             case "/ready":
                 ready = pulse.is_ready
                 self._answer(200 if ready else 503, ready, pulse.stalled, **pulse.states)
+            case "/metrics" if self.server.metrics is not None:
+                self._send(200, *self.server.metrics.exposition(self.headers.get("Accept", "")))
             case _:
-                self._answer(404, False, "there are /live and /ready")
+                self._answer(404, False, "there are /live, /ready and /metrics")
 
     do_HEAD = do_GET
 
     def _answer(self, status: int, good: bool, why: str, **more: object) -> None:
         body = clean(json.dumps({"ok": good} | ({"why": why} if why else {}) | more)).encode()
+        self._send(status, body, "application/json")
+
+    def _send(self, status: int, body: bytes, content_type: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":

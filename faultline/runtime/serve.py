@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -17,12 +18,17 @@ from faultline.runtime.health import health_server
 from faultline.runtime.settings import Settings
 from streams.kafka import installation, provisioning
 from streams.model.pulse import Pulse
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 GRACE_S = 50.0
 """How long a shutdown may take. Kubernetes kills after 60 s; exiting before that leaves a log line that says why."""
 
 STATUS_S = 180.0
 """How often a process logs its status."""
+
+LOOK_AROUND_S = 5.0
+"""How often the broker is asked where partitions end, and what is counted by looking at it is counted."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +40,7 @@ def _nothing() -> None:
 async def serve(
     name: str,
     settings: Settings,
-    work: Callable[[Pulse], Awaitable[None]],
+    work: Callable[[Pulse, Metrics], Awaitable[None]],
     *,
     look: Callable[[], None] = _nothing,
 ) -> None:
@@ -54,22 +60,40 @@ async def serve(
     )
     await provisioning.verify(settings.kafka)
     is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
-    pulse = Pulse()
-    beside: list[Coroutine[Any, Any, object]] = [_log_status(pulse, look)]
+    pulse, metrics = Pulse(), Metrics(name).with_process()
+    show_process(metrics, pulse)
+    beside: list[Coroutine[Any, Any, object]] = [_log_status(pulse, look), _look_around(metrics)]
     if is_held:
         beside.append(installation.watch_on(settings.kafka, settings.cluster))
-    task = asyncio.ensure_future(_together(work(pulse), beside))
+    task = asyncio.ensure_future(_together(work(pulse, metrics), beside))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, name, task, stopping)
-    async with health_server(pulse, host=settings.http_host, port=settings.http_port):
+    async with health_server(pulse, host=settings.http_host, port=settings.http_port, metrics=metrics):
         try:
             await task
         except asyncio.CancelledError:
             if not stopping.is_set():
                 raise
     log.info("stopped")
+
+
+def show_process(metrics: Metrics, pulse: Pulse) -> None:
+    """Have the metrics tell what the probes tell, and which version this is."""
+    metrics.set(shown.BUILD_INFO, 1, version("faultline"), metrics.component)
+    metrics.read_at_scrape(shown.READY, lambda: {(): float(pulse.is_ready)})
+    metrics.read_at_scrape(shown.STALLED, lambda: {(): float(not pulse.is_alive)})
+    metrics.read_at_scrape(
+        shown.LAST_PROGRESS,
+        lambda: {(loop,): time.time() - silent_s for loop, silent_s in pulse.silences.items()},
+    )
+
+
+async def _look_around(metrics: Metrics) -> NoReturn:
+    while True:
+        await metrics.look_around()
+        await asyncio.sleep(LOOK_AROUND_S)
 
 
 async def _log_status(pulse: Pulse, look: Callable[[], None]) -> NoReturn:

@@ -17,10 +17,11 @@ from faultline.runtime.settings import Settings
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import ConfigError
 from streams.model.pulse import Pulse
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger(__name__)
 
-Work = Callable[[Pulse], Awaitable[None]]
+Work = Callable[[Pulse, Metrics], Awaitable[None]]
 
 
 def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
@@ -28,7 +29,7 @@ def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
 
     `at` is called with the name of each point at which a crash would matter.
     """
-    makers: dict[str, Callable[[Settings, Pulse, CrashHook], Awaitable[None]]] = {
+    makers: dict[str, Callable[[Settings, Pulse, Metrics, CrashHook], Awaitable[None]]] = {
         "detector": _detector,
         "inventory": _inventory,
         "correlator": _correlator,
@@ -39,18 +40,18 @@ def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
         "archive": _archive,
     }
     make = makers[name]
-    return lambda pulse: make(settings, pulse, at)
+    return lambda pulse, metrics: make(settings, pulse, metrics, at)
 
 
-async def _detector(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+async def _detector(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
     from streams.detect.process import DetectorProcess
 
     await DetectorProcess(
-        settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse, at=at
+        settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse, metrics=metrics, at=at
     ).run()
 
 
-async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
+async def _inventory(settings: Settings, pulse: Pulse, metrics: Metrics, _at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.watch import KindWatches, WatchPace
     from connectors.slurm.watch import Together
@@ -95,20 +96,25 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             classifier=Classifier(wanted.training_labels, asked_for),
             asked_for=asked_for,
             pulse=pulse,
+            metrics=metrics,
         ).run()
 
 
-async def _correlator(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
+async def _correlator(settings: Settings, pulse: Pulse, metrics: Metrics, _at: CrashHook) -> None:
     from streams.correlate import Config, Engine
     from streams.correlate.process import Correlator
 
     config = Config.of(settings.correlator)
     await Correlator(
-        settings.kafka, settings.correlator, lambda cluster, rows: Engine(cluster, rows, config), pulse=pulse
+        settings.kafka,
+        settings.correlator,
+        lambda cluster, rows: Engine(cluster, rows, config),
+        pulse=pulse,
+        metrics=metrics,
     ).run()
 
 
-async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+async def _responder(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
     from connectors.base import Connector
     from connectors.jobs.checkpoint_requests import CheckpointRequests
     from connectors.jobs.training import TrainingJobs
@@ -174,11 +180,12 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             runbooks,
             cluster=settings.cluster,
             pulse=pulse,
+            metrics=metrics,
             at=at,
         ).run()
 
 
-async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+async def _chat(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
     from connectors.chat.slack import Slack
     from faultline.chat.job_owners import JobOwners
     from faultline.chat.process import Chat
@@ -198,13 +205,14 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             owners=JobOwners.load(settings.slack.owners_file) if settings.slack.tell_owners else None,
             lease_s=settings.responder.lease_s,
             pulse=pulse,
+            metrics=metrics,
             at=at,
         ).run()
     finally:
         await slack.close()
 
 
-async def _notifier(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+async def _notifier(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
     from faultline.notify.process import Notifier
     from faultline.runtime.notice_sinks import open_sinks
 
@@ -220,11 +228,12 @@ async def _notifier(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             lease_s=settings.responder.lease_s,
             approval_expiry_s=settings.responder.approval_expiry_s,
             pulse=pulse,
+            metrics=metrics,
             at=at,
         ).run()
 
 
-async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
+async def _gateway(settings: Settings, pulse: Pulse, metrics: Metrics, _at: CrashHook) -> None:
     from faultline.gateway.process import Gateway
     from faultline.runtime.runbook_files import of_responder
 
@@ -245,10 +254,11 @@ async def _gateway(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
         console=settings.console,
         runbooks=runbooks,
         pulse=pulse,
+        metrics=metrics,
     ).run()
 
 
-async def _archive(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
+async def _archive(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
     if settings.archive.url is None:
         log.info("archive.url not set: nothing is archived")
         await _idle(pulse)
@@ -257,7 +267,7 @@ async def _archive(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     require_pyarrow("archive.url")
     from faultline.archive.process import Archiver
 
-    await Archiver(settings.kafka, settings.archive, pulse=pulse, at=at).run()
+    await Archiver(settings.kafka, settings.archive, pulse=pulse, metrics=metrics, at=at).run()
 
 
 async def _idle(pulse: Pulse) -> None:

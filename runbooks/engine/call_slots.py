@@ -86,6 +86,11 @@ class CallSlots:
         if (place := self._in_flight.pop(key, None)) is not None:
             self._used[place] -= 1
 
+    @property
+    def systems(self) -> list[str]:
+        """The system of every call in flight."""
+        return [system for system, _ in self._in_flight.values()]
+
     def opened(self, at: datetime) -> None:
         """A ticket was opened at this time. Times are out of order only while runs are recovered."""
         if self._opened and at < self._opened[-1]:

@@ -302,6 +302,16 @@ class PartitionState:
         return outbox.batch(self.runs, self.control)
 
     @property
+    def controls(self) -> list[Control]:
+        """The controls of every cluster of the partition."""
+        return [state.control for state in self._documents.clusters.values()]
+
+    @property
+    def systems_called(self) -> list[str]:
+        """The system of every call in flight."""
+        return self._documents.slots.systems
+
+    @property
     def next_command(self) -> str | None:
         """The id of the first command that was taken and is not handled yet; None when all are."""
         return self._commands[0].id if self._commands else None

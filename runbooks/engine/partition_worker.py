@@ -25,6 +25,7 @@ from connectors.base import Connector, Outcome, Unknown
 from runbooks.engine import run_spans
 from runbooks.engine.commit_batch import PROCESS
 from runbooks.engine.crash_points import name_of, names_written
+from runbooks.engine.figures import ResponderFigures, pairs
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from streams.config.settings import ResponderSettings
@@ -36,9 +37,11 @@ from streams.kafka.topics import CONTROLS, SIGNALS, TIMELINE
 from streams.model.clock import Clock, MonotonicClock
 from streams.model.codec import encode
 from streams.model.crash_points import CrashHook
-from streams.model.errors import Fenced
+from streams.model.errors import BadInput, Fenced
+from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry.call_figures import CallFigures, system_of
 from streams.telemetry.redaction import clean_outcome
 
 log = structlog.get_logger(__name__)
@@ -64,6 +67,8 @@ class WorkerContext:
     boot: MonotonicClock
     pulse: Pulse
     at: CrashHook
+    figures: ResponderFigures
+    calls: CallFigures
     failures: list[Exception] = field(default_factory=list)
     """Failures outside of a connector; each has to end the process."""
 
@@ -108,11 +113,13 @@ class PartitionWorker:
 
     async def _iterate(self) -> None:
         self.news.clear()
+        began = self._around.boot()
         # The lease starts before the commit, so that the time the commit takes is already deducted.
         lease = Lease.begin(self._around.settings.lease_s, clock=self._around.clock, boot=self._around.boot)
         self._engage_where_unreadable()
         self.state.advance(self._around.clock())
         await self._commit(lease)
+        self._around.figures.iterated(self._around.boot() - began)
         if self.state.is_behind(self._around.clock()):
             # Let polling, probes and calls run in between, also where there was nothing to commit.
             await asyncio.sleep(0)
@@ -164,9 +171,11 @@ class PartitionWorker:
             self._around.at(f"{name}:before_commit")
         store = self.owned.store
         begun = run_spans.turns(changes.runs, store.documents)
+        changed = pairs(store.documents, changes)
         await store.commit(
             changes.runs, gone=changes.deleted, records=records, offsets=offsets, group=PROCESS
         )
+        self._around.figures.committed(changed, changes.timeline, self._incident)
         for name in finished:
             self._around.at(f"{name}:after_commit")
         run_spans.emit(begun, self._around.clock())
@@ -174,11 +183,26 @@ class PartitionWorker:
             for call in changes.calls:
                 self._start(call, lease)
 
+    def _incident(self, name: str) -> Incident | None:
+        """An incident for the metrics; None where it is not known or cannot be read."""
+        try:
+            return self.state.incidents.get(name)
+        except BadInput as error:
+            log.debug("an incident is left out of the metrics", incident=name, reason=str(error))
+            return None
+
     def took_command(self, place: TopicPartition, offset: int) -> None:
         """A record of `commands` was read: its offset is committed once what it says is handled."""
         self.offsets[place] = offset + 1
         if (command := self.state.last_command) is not None:
             self.command_places.setdefault(command, (place, offset))
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The offset of the first command that was read and is not handled yet; None while there is none."""
+        waiting = self.state.next_command
+        place = self.command_places.get(waiting) if waiting is not None else None
+        return place[1] if place is not None else None
 
     def _handled_offsets(self) -> dict[TopicPartition, int]:
         """The offsets of the commands up to the first that is not handled yet: a successor reads that one again."""
@@ -253,17 +277,23 @@ class PartitionWorker:
         if connector is None:
             return Unknown(f"no connector for {call.effect.action} any more", after_s=30.0)
         try:
-            if call.kind in LOOKUPS:
-                return await connector.lookup(call.effect)
-            lease.check()
-            act = connector.undo if call.kind == "undo" else connector.apply
-            return await act(call.effect, lease)
+            with self._around.calls.measured(system_of(connector)) as measured:
+                outcome = await self._made(connector, call, lease)
+                measured.returned(outcome)
+            return outcome
         except Fenced as error:
             return Unknown(str(error), withheld=True)
         except Exception as error:
             # A bug in one connector must not stop the runs of others. What it did is unknown, so it is looked up.
             log.exception("connector failed", action=call.effect.action, target=str(call.effect.target))
             return Unknown(f"{type(error).__name__} in the connector", after_s=30.0)
+
+    async def _made(self, connector: Connector, call: Call, lease: Lease) -> Outcome:
+        if call.kind in LOOKUPS:
+            return await connector.lookup(call.effect)
+        lease.check()
+        act = connector.undo if call.kind == "undo" else connector.apply
+        return await act(call.effect, lease)
 
     def revoke(self, reason: str) -> None:
         """Start nothing any more; calls that have not left the process are stopped."""

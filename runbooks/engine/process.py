@@ -15,6 +15,7 @@ from aiokafka import ConsumerRecord
 from connectors.base import Connector
 from runbooks.engine.call_slots import CallLimits
 from runbooks.engine.commit_batch import PROCESS
+from runbooks.engine.figures import ResponderFigures
 from runbooks.engine.partition_state import PER_ITERATION, PartitionState
 from runbooks.engine.partition_worker import PartitionWorker, WorkerContext
 from runbooks.engine.run_index import UnreadableRun
@@ -40,6 +41,9 @@ from streams.model.facts import FactRecord
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry import metrics as shown
+from streams.telemetry.call_figures import CallFigures
+from streams.telemetry.registry import Metrics
 from streams.telemetry.tracing import run_headers
 
 log = structlog.get_logger(__name__)
@@ -57,6 +61,7 @@ class Responder:
         clock: The wall clock.
         boot: A clock in seconds that goes on while the process is frozen.
         pulse: Beaten on every poll; ready once every owned partition has been read.
+        metrics: Where to count; nowhere that is shown when not given.
         at: Called with the name of each crash point; `streams.model.crash_points` lists them.
     """
 
@@ -71,13 +76,18 @@ class Responder:
         clock: Clock = utc_now,
         boot: MonotonicClock = boot_seconds,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
         at: CrashHook = ignore,
     ) -> None:
         self._cluster = cluster
         self._runbooks = runbooks
         by_action = {action: connector for connector in connectors for action in connector.actions}
         self._pulse = pulse or Pulse()
-        self._around = WorkerContext(settings, by_action, clock, boot, self._pulse, at)
+        self._metrics = metrics = metrics or Metrics(PROCESS)
+        self._figures = ResponderFigures(metrics, settings)
+        self._around = WorkerContext(
+            settings, by_action, clock, boot, self._pulse, at, self._figures, CallFigures(metrics)
+        )
         self._workers: dict[OwnedPartition[Run], PartitionWorker] = {}
         self._owner: PartitionOwner[Run] = PartitionOwner(
             kafka_settings,
@@ -93,8 +103,11 @@ class Responder:
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             on_revoked=self._release,
-            progress=self._pulse.beat,
+            unfinished=self._first_waiting,
+            pulse=self._pulse,
+            metrics=metrics,
         )
+        metrics.watch(self._look)
 
     async def run(self) -> NoReturn:
         """Own partitions and act on their incidents, until cancelled.
@@ -115,6 +128,14 @@ class Responder:
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
+
+    async def _look(self) -> None:
+        self._figures.look([worker.state for worker in self._workers.values() if worker.task is not None])
+
+    def _first_waiting(self, partition: int) -> int | None:
+        owned = self._owner.owned.get(partition)
+        worker = self._workers.get(owned) if owned is not None else None
+        return worker.first_waiting if worker is not None else None
 
     def _worker(self, owned: OwnedPartition[Run]) -> PartitionWorker:
         if owned not in self._workers:
@@ -141,6 +162,7 @@ class Responder:
             # Incidents and inventory stay in their compacted topics and are read again at every start.
             if arrival.topic == COMMANDS.name:
                 letter = Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error))
+                self._owner.count_dead_letter(COMMANDS)
                 worker.dead_letters.append(letter)
         if arrival.topic == COMMANDS.name:
             worker.took_command(self._owner.place(COMMANDS, record.partition), record.offset)
@@ -194,8 +216,10 @@ class Responder:
         else:
             command = decode(Command, record.value)
             if self._cluster in (None, command.cluster):
+                self._metrics.add(shown.COMMANDS, 1, command.verb, "taken")
                 worker.state.take_command(command)
             else:
+                self._metrics.add(shown.COMMANDS, 1, command.verb, "refused")
                 # An operator who engages the kill switch of another cluster must not be told that it is engaged.
                 why = f"the responder here acts on {self._cluster}, not on {command.cluster}"
                 worker.state.refuse(command, why)

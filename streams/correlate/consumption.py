@@ -207,6 +207,28 @@ class Consumption:
                     log.info("caught up", partition=partition, seconds=round(known.backlog.seconds, 1))
                 known.backlog = None
 
+    @property
+    def consumer(self) -> Any:
+        """Faust's consumer; None before it has started."""
+        return self._app.consumer
+
+    async def processed(self) -> dict[TP, tuple[int, int | None]]:
+        """For each topic of the owned partitions the first offset that is not handled, and when what was handled last had been
+        written, in ms; empty while it is not certain where reading goes on."""
+        consumer: Any = self._app.consumer
+        if not consumer.placed:
+            return {}
+        found = {}
+        for tp in (
+            self._tp(topic, number) for number in self.owned() for topic in (SIGNALS, INVENTORY, TICKS)
+        ):
+            position = await consumer.position(tp)
+            if position is not None:
+                # Handled offsets do not count alone: the last offset may be a transaction's marker, which nobody ever handles.
+                offset = consumer.first_unhandled(tp) if consumer.has_unhandled(tp) else position
+                found[tp] = (offset, consumer.handled_ms(tp))
+        return found
+
     async def lag(self) -> int | None:
         """Records still to be read; None around a rebalance."""
         consumer: Any = self._app.consumer

@@ -104,6 +104,11 @@ class Engine:
         causes.enter(sources)
         return jobs
 
+    def standing(self) -> list[Incident]:
+        """The incidents that are not over."""
+        rows = self._state.documents.values()
+        return [row.incident for row in rows if not row.incident.state.is_over]
+
     def remember(self, incident: Incident) -> None:
         """Count on from an incident that was over before this state begins: its number is taken, and so is its id."""
         over_at = incident.closed_at or incident.updated_at

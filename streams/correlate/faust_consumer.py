@@ -67,6 +67,7 @@ class Consumer(aiokafka.Consumer):
         self.fetched: dict[TP, int] = {}
         """The last offset that was fetched."""
         self._handled: dict[TP, int] = {}
+        self._handled_ms: dict[TP, int] = {}
         self._waiting = FetchedBytes()
 
         async def deliver(message: Any) -> None:
@@ -87,6 +88,7 @@ class Consumer(aiokafka.Consumer):
     def handled(self, message: Any) -> None:
         """Record that everything that follows from a record is done."""
         self._handled[message.tp] = max(message.offset, self._handled.get(message.tp, -1))
+        self._handled_ms[message.tp] = round(message.timestamp * 1000)
 
     def left(self, tp: TP) -> int:
         """How many records of a partition are not handled yet, by the last high watermark; markers of transactions count."""
@@ -99,6 +101,14 @@ class Consumer(aiokafka.Consumer):
         """Whether something that was fetched is not handled yet."""
         return self.fetched.get(tp, -1) > self._handled.get(tp, -1)
 
+    def first_unhandled(self, tp: TP) -> int:
+        """The first offset that is not handled."""
+        return self._handled.get(tp, -1) + 1
+
+    def handled_ms(self, tp: TP) -> int | None:
+        """When the record that was handled last had been written, in ms; None before the first."""
+        return self._handled_ms.get(tp)
+
     def is_handled(self, tp: TP, end: int) -> bool:
         """Whether nothing that was fetched from below this offset waits to be handled."""
         return not self.has_unhandled(tp) or self._handled.get(tp, -1) >= end - 1
@@ -107,6 +117,7 @@ class Consumer(aiokafka.Consumer):
         """Mark positions as uncertain."""
         self.placed = self._resumed = False
         await super().on_partitions_revoked(revoked)
+        self._handled_ms.clear()
         self._forget_what_waits()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:

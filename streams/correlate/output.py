@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +30,9 @@ _Record = tuple[Topic, bytes, bytes | None, Headers]
 class Output:
     """The correlator's producer. Every method returns when the broker has confirmed what it wrote."""
 
-    def __init__(self, settings: KafkaSettings, pulse: Pulse) -> None:
+    def __init__(self, settings: KafkaSettings, pulse: Pulse, on_dead_letter: Callable[[str], None]) -> None:
+        """`on_dead_letter` is called with the topic of each record that cannot be read, once the broker has it."""
+        self._on_dead_letter = on_dead_letter
         self._settings = settings
         self._pulse = pulse
 
@@ -81,6 +83,7 @@ class Output:
         key, value, headers = dead_letter(record, stage="correlator", reasons=[reason])
         name = clients.topic_name(self._settings, DEAD_LETTERS)
         await self._producer.send_and_wait(name, value, key=key, headers=headers)
+        self._on_dead_letter(topic)
 
     async def _send(self, records: Sequence[_Record], partition: int) -> list[int]:
         sent = [

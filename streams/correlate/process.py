@@ -33,6 +33,7 @@ from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate.changelog import Changelog
 from streams.correlate.consumption import Consumption
 from streams.correlate.faust_app import AsTheyAre, build_app
+from streams.correlate.figures import CorrelatorFigures, CorrelatorLag
 from streams.correlate.incident_spans import IncidentSpans
 from streams.correlate.output import Output, written_at
 from streams.correlate.ownership import Ownership
@@ -46,6 +47,7 @@ from streams.model.clock import Clock, parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
 from streams.model.garbage import collect_seldom, include_again
 from streams.model.pulse import Pulse
+from streams.telemetry.registry import Metrics
 from streams.telemetry.trace_context import TraceContext
 
 log = structlog.get_logger(__name__)
@@ -75,6 +77,7 @@ class Correlator:
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
         at: crash_points.CrashHook = crash_points.ignore,
     ) -> None:
         session_ms = min(kafka_settings.session_timeout_ms, settings.session_timeout_ms)
@@ -91,7 +94,10 @@ class Correlator:
         self._app = build_app(kafka_settings)
         self._ownership = Ownership(self._app, kafka_settings)
         self._consumption = Consumption(self._app, kafka_settings, settings, clock)
-        self._output = Output(kafka_settings, self._pulse)
+        metrics = metrics or Metrics("correlator")
+        self._figures = CorrelatorFigures(metrics, clock)
+        CorrelatorLag(kafka_settings, self._consumption, metrics, self._pulse)
+        self._output = Output(kafka_settings, self._pulse, self._figures.buried)
         self._spans = IncidentSpans()
         self._clock = clock
         self._changelog = Changelog(kafka_settings, beat=self._pulse.beat)
@@ -177,6 +183,7 @@ class Correlator:
                 for one in done:
                     await stream.ack(one)
                     self._consumption.handled(one.message)
+                    self._figures.handled(one.message.topic.removeprefix(self._kafka.topic_prefix))
             finally:
                 self._consumption.finished(event.message.partition)
 
@@ -241,6 +248,7 @@ class Correlator:
             if not await self._ownership.holds(number, term):
                 return False
             await self._output.publish(changes, number)
+            self._figures.published(changes)
             self._at(crash_points.CORRELATOR_AFTER_PUBLISH)
             engine.clear()
             self._spans.published(changes, traced, self._clock())
@@ -263,6 +271,7 @@ class Correlator:
         if term != self._ownership.term:
             return None
         self._engines[cluster] = engine
+        self._figures.took_over(engine.engine.standing())
         collect_seldom()
         return engine
 
@@ -299,6 +308,7 @@ class Correlator:
         self._consumption.reset()
         self._batches.clear()
         self._engines.clear()
+        self._figures.lost()
         self._clusters.clear()
         include_again()
 

@@ -20,6 +20,7 @@ from streams.correlate.changes import Changes
 from streams.correlate.state.store import Rows
 from streams.model.codec import decode, encode
 from streams.model.facts import Fact
+from streams.model.incident import Incident
 from streams.model.signal import Signal
 
 RECORD = "step/"
@@ -44,6 +45,9 @@ class StepEngine(Protocol):
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass."""
+
+    def standing(self) -> Sequence[Incident]:
+        """The incidents that are not over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,9 @@ from streams.telemetry.trace_context import TraceContext, extract
 
 STAGE = "detector"
 
+_FAILED = "the detector failed: "
+"""Begins the reason of a dead letter that a reader's own exception made."""
+
 MAX_RECORDS = 100_000
 MAX_SIGNALS = 4 * MAX_BATCH
 MAX_LETTER_BYTES = 4 * 1024 * 1024
@@ -74,6 +77,10 @@ class Batch:
     letter_bytes: int = 0
     contexts: list[TraceContext] = field(default_factory=list)
     """The traces that its records belong to, of those that say so and gave anything; none while tracing is off."""
+    failures: int = 0
+    """Dead letters that a reader's own exception made."""
+    latest_ms: dict[str, int] = field(default_factory=dict)
+    """The latest time of any record, by topic."""
 
     def __bool__(self) -> bool:
         """True when there is anything to write, commit or count."""
@@ -106,6 +113,7 @@ class Batch:
             key, value, headers = dead_letter(record, stage=STAGE, reasons=detected.dead)
             self.letters.append(OutgoingSignals(DEAD_LETTERS, key, value, headers=headers))
             self.letter_bytes += len(value)
+            self.failures += any(reason.startswith(_FAILED) for reason in detected.dead)
         elif detected.signals or detected.repeats:
             counts.signalling += 1
         else:
@@ -146,4 +154,4 @@ def read_safely(detector: Detector, record: RawRecord, rollup: RollUp | None = N
     try:
         return detector.read(record, rollup)
     except Exception as error:  # noqa: BLE001 - the dead letter holds it with the record
-        return Detected(dead=(f"the detector failed: {type(error).__name__}: {error}",))
+        return Detected(dead=(f"{_FAILED}{type(error).__name__}: {error}",))

@@ -63,7 +63,8 @@ class DetectorPartition:
     """One owned partition. Records before `live_from` are replayed; `rule_state` and `rollup` cover everything before `seen_to`.
 
     `committed` is the offset of our last commit (-1: none), `pointer` its snapshot, `changed` true when the state differs from
-    it. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock.
+    it. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock. `first` is the offset of its
+    oldest record.
     """
 
     place: TopicPartition
@@ -79,6 +80,7 @@ class DetectorPartition:
     takeover: Takeover | None = None
     latest_ms: int = 0
     latest_s: float = 0.0
+    first: int = 0
 
     @property
     def source(self) -> str:
@@ -175,6 +177,18 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
             name: self.consumer.partitions_for_topic(on_broker) for on_broker, name in self._names.items()
         }
         return {name: len(numbers) for name, numbers in known.items() if numbers}
+
+    def undelivered(self, place: TopicPartition) -> int | None:
+        """The first offset of a partition that was read and is not committed yet; None where all is."""
+        held = self._held.get(place)
+        if held is None or held.seen_to <= max(held.live_from, held.committed):
+            return None
+        return held.committed if held.committed >= 0 else held.first
+
+    def written_ms(self, place: TopicPartition) -> int | None:
+        """The latest time of a partition's records, as far as any was read."""
+        held = self._held.get(place)
+        return held.latest_ms or None if held is not None else None
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Wait for the batch in hand to be committed and save all state, before another process takes over."""
@@ -306,7 +320,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         """The partition with its last state and `seen_to` where reading starts; `first` is the offset of its oldest record."""
         now_s = self._clock()
         fresh = DetectorPartition(
-            partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s
+            partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s, first=first
         )
         if commit is None:
             fresh.pointer = Pointer(first)

@@ -27,8 +27,10 @@ from streams.config.settings import DetectorSettings, KafkaSettings
 from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
 from streams.detect.delivery import Delivery
 from streams.detect.detector import Detector
+from streams.detect.figures import DetectorFigures
 from streams.detect.partition_state import PROCESS, DetectorPartition, DetectorPartitions
 from streams.kafka import clients, light_records
+from streams.kafka.consumer_lag import ConsumerLag
 from streams.kafka.prefetch import Ahead
 from streams.kafka.topics import RAW
 from streams.model import crash_points
@@ -38,6 +40,7 @@ from streams.model.garbage import collect_seldom
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.telemetry import semconv, tracing
+from streams.telemetry.registry import Metrics
 
 Polled = Mapping[TopicPartition, Sequence[Any]]
 
@@ -58,6 +61,7 @@ class DetectorProcess:
         cluster: The cluster of records without that header.
         clock: Seconds, for snapshots and the log.
         pulse: The heartbeat, sent on every poll.
+        metrics: Where to count; nowhere that is shown when not given.
         at: Called with the name of each crash point.
     """
 
@@ -69,6 +73,7 @@ class DetectorProcess:
         cluster: str,
         clock: MonotonicClock = boot_seconds,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
         at: crash_points.CrashHook = crash_points.ignore,
     ) -> None:
         self._kafka = kafka_settings
@@ -85,6 +90,16 @@ class DetectorProcess:
         self._delivery = Delivery(self._deliver)
         self._partitions.delivered = self._delivery.wait
         self._current: asyncio.Task[None] | None = None
+        metrics = metrics or Metrics(PROCESS)
+        self._figures = DetectorFigures(metrics)
+        self._lag = ConsumerLag(
+            kafka_settings,
+            metrics,
+            self._pulse,
+            unfinished=self._partitions.undelivered,
+            written_ms=self._partitions.written_ms,
+            waits=lambda place: self._partitions.restoring,
+        )
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
 
     async def run(self) -> None:
@@ -98,6 +113,7 @@ class DetectorProcess:
         self._partitions.consumer, self._partitions.producer = consumer, producer
         clients.subscribe(consumer, self._names, self._partitions)
         self._pulse.lag = lambda: clients.lag(consumer)
+        self._lag.consumer = consumer
         try:
             await clients.started(producer, self._kafka)
             await clients.started(consumer, self._kafka)
@@ -188,6 +204,7 @@ class DetectorProcess:
                 )
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
         await self._partitions.commit(offsets)
+        self._figures.delivered(batch)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
             self._pulse.count("records", counts.records)
@@ -202,6 +219,7 @@ class DetectorProcess:
         values = [record.value or b"" for record in records]
         live = len(records) if held.live else sum(record.offset >= held.live_from for record in records)
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
+        batch.latest_ms[held.topic] = max(held.latest_ms, batch.latest_ms.get(held.topic, 0))
         now = utc_now()
         for index in self._detector.wanted(values, held.rule_state):
             held.changed = True

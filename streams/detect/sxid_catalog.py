@@ -64,6 +64,11 @@ def _effects() -> dict[int, SxidEffect]:
     return {code: row for row in catalog().effects for code in row.codes}
 
 
+def is_known(number: object) -> bool:
+    """Whether a code has a row of its own; the part of the switch is known of any."""
+    return number in _effects()
+
+
 @cache
 def code(number: int) -> SxidCode:
     """The code; for an unlisted one, the part of the switch its range belongs to."""

@@ -117,6 +117,11 @@ def code(number: int) -> XidCode:
     return _by_code().get(number, catalog().unknown)
 
 
+def is_known(number: object) -> bool:
+    """Whether a code has a row of its own."""
+    return number in _by_code()
+
+
 @cache
 def body(number: int) -> tuple[re2_patterns.Pattern, ...]:
     """The patterns for the message of a code."""

@@ -7,6 +7,7 @@ while no process watched get their tombstones. Two of these at once do no harm: 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from streams.model.garbage import collect_seldom
 from streams.model.pulse import Pulse
 from streams.model.record import Neighbour
 from streams.model.watch import FactsListed, KindListed, Watches, WatchEvent
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 log = structlog.get_logger()
 
@@ -64,7 +67,10 @@ class InventoryProcess:
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics("inventory")
+        self._metrics.watch(self._look)
         self._cluster = cluster
         self._settings = settings
         self._watches = watches
@@ -120,6 +126,10 @@ class InventoryProcess:
             await asyncio.gather(*tasks, return_exceptions=True)
             await producer.stop()
 
+    async def _look(self) -> None:
+        kinds: Counter[tuple[str, ...]] = Counter((key.split("/", 2)[1],) for key in self._inventory.facts)
+        self._metrics.replace(shown.INVENTORY_FACTS, kinds)
+
     async def _publish(self, producer: AIOKafkaProducer) -> None:
         now = asyncio.get_running_loop().time
         settle_by: float | None = None
@@ -137,6 +147,7 @@ class InventoryProcess:
                 settle_by = float("inf")
             await self._send(producer, changes)
             self._pulse.count("facts", len(changes))
+            self._metrics.add(shown.INVENTORY_CHANGES, len(changes))
             if self.settled:
                 self._unserved.remind(now())
             self._pulse.ready(self.settled)

@@ -23,10 +23,14 @@ from aiokafka.errors import IllegalStateError
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.kafka.consumer_lag import ConsumerLag
 from streams.kafka.fenced_store import DocumentType, FencedStore
 from streams.kafka.topics import Topic
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 from streams.model.garbage import collect_seldom, include_again
+from streams.model.pulse import Pulse
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 
 D = TypeVar("D")
 
@@ -70,14 +74,29 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         replayed: Sequence[Topic],
         followed: Sequence[Topic],
         on_revoked: Callable[[Sequence[int]], Awaitable[None]] | None = None,
-        progress: Callable[[], None] = lambda: None,
+        unfinished: Callable[[int], int | None] = lambda partition: None,
+        pulse: Pulse | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
+        """`unfinished`: of a partition's `followed` input, the first offset that was read and is not processed yet, if any."""
         self._settings = settings
         self._documents = documents
         self._topics = {clients.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {clients.topic_name(settings, t) for t in replayed}
         self._on_revoked = on_revoked
-        self._progress = progress
+        pulse = pulse or Pulse()
+        self._progress = pulse.beat
+        self._metrics = metrics or Metrics(documents.process)
+        self._unfinished = unfinished
+        self._written_ms: dict[TopicPartition, int] = {}
+        self._lag = ConsumerLag(
+            settings,
+            self._metrics,
+            pulse,
+            unfinished=self._first_unfinished,
+            written_ms=self._written_ms.get,
+            waits=self._is_behind,
+        )
         self._consumer: AIOKafkaConsumer | None = None
         self._assigned: set[int] = set()
         self._broken = False
@@ -106,8 +125,17 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
             if (owned := self.owned.get(place.partition)) is not None
             for record in records
         ]
+        for place, records in batches.items():
+            if records:
+                self._written_ms[place] = records[-1].timestamp
+                self._metrics.add(shown.RECORDS, len(records), self._topics[place.topic].name, "handled")
         await self._note_positions(self._consumer)
         return arrivals
+
+    def count_dead_letter(self, topic: Topic) -> None:
+        """Count a record that cannot be read."""
+        self._metrics.add(shown.RECORDS, 1, topic.name, "dead_letter")
+        self._metrics.add(shown.DEAD_LETTERS, 1, self._documents.process, "unreadable")
 
     async def lag(self) -> int | None:
         """How many records of the assigned partitions are still to be read."""
@@ -132,6 +160,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
     async def stop(self) -> None:
         """Leave the group and release every partition."""
         consumer, self._consumer = self._consumer, None
+        self._lag.consumer = None
         self._broken = False
         self._assigned.clear()
         await self._drop()
@@ -157,7 +186,20 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         clients.subscribe(consumer, sorted(self._topics), self)
         self._consumer = consumer
         await clients.started(consumer, self._settings)
+        self._lag.consumer = consumer
         collect_seldom()
+
+    def _first_unfinished(self, place: TopicPartition) -> int | None:
+        """The first offset of an input that is not processed; `replayed` inputs are processed as they are read."""
+        owned = self.owned.get(place.partition)
+        if place.topic in self._replayed or owned is None or not owned.caught_up:
+            return None
+        return self._unfinished(place.partition)
+
+    def _is_behind(self, place: TopicPartition) -> bool:
+        """Whether a partition is still being read back."""
+        owned = self.owned.get(place.partition)
+        return owned is None or not owned.caught_up
 
     async def _acquire(self, consumer: AIOKafkaConsumer) -> None:
         while self._assigned:

@@ -31,6 +31,8 @@ class Pulse:
         self._state: dict[str, object] = {}
         self.lag: Callable[[], Awaitable[int | None]] | None = None
         """Returns how many records are still to be read; None while that is not known."""
+        self.stuck: Callable[[], str] = str
+        """Returns which partition is stuck, and for how long; empty while none is. Called from another thread."""
 
     def beat(self, part: str = MAIN) -> None:
         """Record progress: an iteration of the loop, or part of a long one."""
@@ -81,12 +83,19 @@ class Pulse:
         return dict(self._state)
 
     @property
-    def stalled(self) -> str:
-        """The loop without progress for more than `silence_s` seconds, and for how long; empty while there is none."""
+    def silences(self) -> dict[str, float]:
+        """For each loop the seconds since it last made progress."""
         now = self._clock()
-        silent = [(now - at, part) for part, at in list(self._last.items())]
-        longest, part = max(silent)
-        return f"{part}: no progress for {longest:.0f} s" if longest > self._silence_s else ""
+        return {part: now - at for part, at in list(self._last.items())}
+
+    @property
+    def stalled(self) -> str:
+        """What does not move on, and for how long: a loop without progress for more than `silence_s` seconds, or what `stuck`
+        tells; empty while there is nothing."""
+        longest, part = max((silent_s, part) for part, silent_s in self.silences.items())
+        if longest > self._silence_s:
+            return f"{part}: no progress for {longest:.0f} s"
+        return self.stuck()
 
     @property
     def is_alive(self) -> bool:

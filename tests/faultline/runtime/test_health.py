@@ -3,7 +3,10 @@ import threading
 import httpx
 
 from faultline.runtime.health import health_server
+from faultline.runtime.serve import show_process
 from streams.model.pulse import Pulse
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
 from tests.testbed.children import free_port
 
 
@@ -48,6 +51,36 @@ async def test_ready_says_how_things_stand_that_do_not_keep_a_process_from_its_w
     ):
         answer = await client.get("/ready")
     assert (answer.status_code, answer.json()["kinds_not_served"]) == (200, ["example.com/v1/Training"])
+
+
+async def test_metrics_are_served_beside_the_probes_in_the_format_that_is_asked_for() -> None:
+    pulse, metrics = Pulse(), Metrics("detector")
+    show_process(metrics, pulse)
+    async with (
+        health_server(pulse, host="127.0.0.1", port=free_port(), metrics=metrics) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        plain = await client.get("/metrics")
+        pulse.ready()
+        newer = await client.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0"})
+        assert (await client.get("/metrics/more")).status_code == 404
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert "\nfaultline_ready 0.0\n" in plain.text
+    assert newer.headers["content-type"].startswith("application/openmetrics-text")
+    assert "\nfaultline_ready 1.0\n" in newer.text
+    assert 'component="detector"' in newer.text
+    assert 'faultline_last_progress_timestamp_seconds{loop="main loop"} 1' in newer.text
+
+
+def test_a_partition_that_is_stuck_makes_the_process_dead_and_the_metrics_say_so() -> None:
+    pulse, metrics = Pulse(), Metrics("detector")
+    show_process(metrics, pulse)
+    pulse.ready()
+    assert (pulse.is_alive, metrics.value(shown.STALLED)) == (True, 0)
+    pulse.stuck = lambda: "raw.node-logs[3]: records wait and none was processed for 125 s"
+    assert (pulse.is_alive, pulse.is_ready) == (False, False)
+    assert "raw.node-logs[3]" in pulse.stalled
+    assert (metrics.value(shown.STALLED), metrics.value(shown.READY)) == (1, 0)
 
 
 async def test_the_probes_answer_while_the_event_loop_is_busy() -> None:
