@@ -21,6 +21,7 @@ from faultline.chat.routes import Routes
 from faultline.chat.thread_publisher import ThreadPublisher
 from streams.config.connector_settings import SlackRoute
 from streams.config.settings import KafkaSettings
+from streams.config.tenant_settings import Tenant
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import DocumentType, Outgoing
 from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
@@ -60,6 +61,7 @@ class Chat:
         buttons: bool = False,
         owners: JobOwners | None = None,
         routes: Sequence[SlackRoute] = (),
+        tenants: Sequence[Tenant] = (),
         clock: Clock = utc_now,
         at: CrashHook = ignore,
         pulse: Pulse | None = None,
@@ -70,7 +72,7 @@ class Chat:
         self._new_publisher = partial(
             ThreadPublisher,
             connector=connector,
-            routes=Routes(channel, routes),
+            routes=Routes(channel, routes, tenants),
             group=PROCESS,
             debounce_s=debounce_s,
             lease_s=lease_s,

@@ -1,29 +1,51 @@
-"""Which channel an incident is told in: the first route that fits, else the default. Pure.
+"""Which channel an incident is told in: the first route that fits, else that of the one team whose jobs it affects, else the
+default. Pure.
 
 It is decided once, when the thread begins; an incident keeps its channel whatever becomes of its severity or of the hour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 from streams.config.connector_settings import BusinessHours, SlackRoute
+from streams.config.tenant_settings import Tenant, tenant_of
+from streams.model.facts import JobFact
 from streams.model.incident import Incident
 
 
 class Routes:
     """The routes of the settings, in their order."""
 
-    def __init__(self, default: str, routes: Sequence[SlackRoute] = ()) -> None:
+    def __init__(
+        self, default: str, routes: Sequence[SlackRoute] = (), tenants: Sequence[Tenant] = ()
+    ) -> None:
         self.default = default
         self._routes = tuple(routes)
+        self._tenants = tuple(tenants)
 
-    def channel_of(self, incident: Incident, now: datetime) -> str:
-        """The channel in which an incident's thread would begin now."""
-        return next((route.channel for route in self._routes if _fits(route, incident, now)), self.default)
+    def channel_of(
+        self, incident: Incident, now: datetime, jobs: Mapping[str, JobFact] = MappingProxyType({})
+    ) -> str:
+        """The channel in which an incident's thread would begin now; `jobs` are those of its cluster, by key."""
+        routed = next((route.channel for route in self._routes if _fits(route, incident, now)), "")
+        return routed or self._of_team(incident, jobs) or self.default
+
+    def _of_team(self, incident: Incident, jobs: Mapping[str, JobFact]) -> str:
+        """The channel of the team that all affected jobs are of; empty where they are of several, or of none."""
+        if not self._tenants:
+            return ""
+        facts = ((job.namespace, jobs.get(job.key)) for job in incident.jobs)
+        found = {
+            tenant_of(self._tenants, namespace, fact.queue if fact else None, fact.team if fact else None)
+            for namespace, fact in facts
+        }
+        (only,) = found if len(found) == 1 else (None,)
+        return only.channel if only is not None else ""
 
 
 def _fits(route: SlackRoute, incident: Incident, now: datetime) -> bool:

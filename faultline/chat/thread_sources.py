@@ -99,6 +99,10 @@ class ThreadSources:
         if before is None or fact is None or replace(before, observed_at=fact.observed_at) != fact:
             self.changed.update(dict.fromkeys(sorted(self._about.get((cluster, name), ()))))
 
+    def jobs_in(self, cluster: str) -> Mapping[str, JobFact]:
+        """The jobs of a cluster, by key."""
+        return self._jobs.get(cluster, {})
+
     def handling_of(self, incident: Incident, thread: Thread) -> Handling:
         """What people have said about an incident, and whether any of its jobs is alive."""
         return Handling(

@@ -65,7 +65,9 @@ class WantedThreads:
         if (summary := self._summaries.by_id.get(name)) is not None:
             return summary.channel
         incident = self._sources.incidents.get(name)
-        return routes.default if incident is None else routes.channel_of(incident, now)
+        if incident is None:
+            return routes.default
+        return routes.channel_of(incident, now, self._sources.jobs_in(incident.cluster))
 
     def committed(self, name: str) -> None:
         """A thread document was written: what it leads to is planned. Members follow when the root of their summary is new."""

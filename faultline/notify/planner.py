@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from faultline.chat.thread_plan import Slot
@@ -93,6 +94,14 @@ class SinkPlanner:
         return (
             (not wanted.clusters or incident.cluster in wanted.clusters)
             and (not wanted.families or incident.family in wanted.families)
+            and (
+                not wanted.namespaces
+                or any(
+                    fnmatchcase(job.namespace, pattern)
+                    for job in incident.jobs
+                    for pattern in wanted.namespaces
+                )
+            )
             and incident.severity.rank >= wanted.severity.rank
         )
 

@@ -22,6 +22,7 @@ from runbooks.language.schema import NODE_WORK, Runbook
 from runbooks.language.select import Choice, select, unmet
 from streams.config.plain_faults import faults as plain_faults
 from streams.config.plain_faults import said
+from streams.config.tenant_settings import Tenant
 from streams.correlate import Config
 from streams.inventory.cluster_view import ClusterView
 from streams.model.codec import decode
@@ -50,6 +51,7 @@ class Installation:
 
     mode: Mode
     actions: frozenset[str]
+    tenants: tuple[Tenant, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings) -> Installation:
@@ -57,6 +59,7 @@ class Installation:
         return cls(
             settings.responder.mode,
             frozenset(name for name in NODE_WORK if settings.node_work.offers(name)),
+            settings.responder.tenants,
         )
 
 
@@ -79,7 +82,14 @@ def planned(
     if choice.runbook is None:
         return Planned(incident, choice, inventory, unmet=missing)
     try:
-        bound = plan(incident, choice.runbook, view, installation.mode, installation.actions)
+        bound = plan(
+            incident,
+            choice.runbook,
+            view,
+            installation.mode,
+            installation.actions,
+            tenants=installation.tenants,
+        )
     except ValueError as error:
         return Planned(incident, choice, inventory, refused=str(error), unmet=missing)
     return Planned(incident, choice, inventory, bound, unmet=missing)

@@ -202,6 +202,7 @@ async def _chat(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHoo
             debounce_s=settings.slack.debounce_s,
             buttons=settings.slack.takes_answers,
             routes=settings.slack.routes,
+            tenants=settings.responder.tenants,
             owners=JobOwners.load(settings.slack.owners_file) if settings.slack.tell_owners else None,
             lease_s=settings.responder.lease_s,
             pulse=pulse,

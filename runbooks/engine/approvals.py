@@ -28,6 +28,10 @@ MAX_PEOPLE = 12
 
 BLAST_RADIUS, WINDOW = "blast radius", "window"
 """Rules of how much is acted on at once."""
+TEAM, TEAM_QUOTA = "team", "team quota"
+"""Rules of the teams whose jobs a step touches."""
+LIMITS = frozenset({BLAST_RADIUS, WINDOW, TEAM_QUOTA})
+"""Rules that only who was told of them can lift."""
 
 _WITH_ID = re.compile(r".*\((?P<id>[^()\s]+)\)\Z", re.DOTALL)
 
@@ -87,7 +91,7 @@ def counts(approval: Approval, run: Run, policy: ResponderSettings, now: datetim
 
 def about(run: Run, rule: str) -> Run:
     """The run with only those approvals that count for a guardrail: a limit is lifted only by who was told of it."""
-    if rule not in (BLAST_RADIUS, WINDOW):
+    if rule not in LIMITS:
         return run
     return replace(run, approvals=tuple(one for one in run.approvals if one.rule == rule or not one.approved))
 

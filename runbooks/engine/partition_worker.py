@@ -41,6 +41,7 @@ from streams.model.errors import BadInput, Fenced
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
+from streams.telemetry import tracing
 from streams.telemetry.call_figures import CallFigures, system_of
 from streams.telemetry.redaction import clean_outcome
 
@@ -106,6 +107,9 @@ class PartitionWorker:
     async def run(self) -> None:
         """Iterate until the partition is revoked."""
         bind_contextvars(partition=self.owned.partition)
+        if tracing.is_on():
+            live = [self.owned.store.documents[name] for name in self.state.runs.live]
+            run_spans.emit(run_spans.taken_over(live), self._around.clock())
         with self._around.pulse.part(f"runs of partition {self.owned.partition}") as beat:
             while not self.leaving:
                 beat()

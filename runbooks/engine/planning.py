@@ -219,7 +219,8 @@ class Planner:
         runbook = with_parameters(known, parameters)
         ceiling = self.ceiling(incident, now)
         view = self._documents.cluster(incident.cluster).view
-        bound = plan(incident, runbook, view, ceiling, self._actions, self.history(incident))
+        teams = self._policy.tenants
+        bound = plan(incident, runbook, view, ceiling, self._actions, self.history(incident), teams)
         if why := lacking(runbook, incident, bound):
             raise BadInput(why)
         return runbook, bound
@@ -344,7 +345,8 @@ class Planner:
         """The runbook bound to the incident; None when that is not possible, with the reason on the timeline."""
         view = self._documents.cluster(incident.cluster).view
         try:
-            return plan(incident, runbook, view, ceiling, self._actions, self.history(incident))
+            teams = self._policy.tenants
+            return plan(incident, runbook, view, ceiling, self._actions, self.history(incident), teams)
         except ValueError as error:
             self._note_none(incident, error, now)
             return None

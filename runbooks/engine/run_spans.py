@@ -34,6 +34,12 @@ def turns(runs: Iterable[Run], before: Mapping[str, Run]) -> list[Turn]:
     return found
 
 
+def taken_over(runs: Iterable[Run]) -> list[Turn]:
+    """The runs that a successor goes on with: a killed responder may not have sent their first span. Sent twice, it is the same
+    span."""
+    return [(run, False) for run in runs] if tracing.is_on() else []
+
+
 def emit(found: Iterable[Turn], now: datetime) -> None:
     """The spans of runs that were stored."""
     for run, ended in found:
@@ -52,7 +58,7 @@ def emit(found: Iterable[Turn], now: datetime) -> None:
             own=(of_finished_run if ended else of_run)(run.incident, run.id),
             attributes=about,
             began_at=min(run.created_at, now),
-            ended_at=run.finished_at if ended else now,
+            ended_at=run.finished_at if ended else min(run.created_at, now),
         ):
             pass
 

@@ -35,19 +35,46 @@ ANY_GROUP = "an approval group"
 
 def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
     """The demands of a step before any approval."""
-    kind = CLASSES.get(planned.action) or _class_of_template(planned)
+    kind = class_of(planned)
     of_class = (policy.approval_classes.get(kind) if kind else None) or ApprovalClass()
     usual = 2 if kind in GRAVE and policy.approval_groups else 1
     group, people = _people(of_class.group, policy)
     demand = Demand(group, of_class.quorum or usual, people)
+    if kind != "close" and (teams := _of_teams(planned, policy, demand.quorum)):
+        # What is done to a job is its team's to decide; a node that jobs are on stays the platform's as well.
+        on_node = planned.target is not None and planned.target.kind == "Node"
+        asked = {one.group for one in teams}
+        own_of_step = tuple(one for one in _own(planned, policy) if one.group not in asked)
+        return (*((demand,) if on_node and demand.people is not None else ()), *teams, *own_of_step)
     if planned.approval_group in ("", group):
         return (replace(demand, quorum=max(demand.quorum, planned.quorum)),)
-    own = Demand(
-        planned.approval_group, planned.quorum, policy.approval_groups.get(planned.approval_group, ())
-    )
+    (own,) = _own(planned, policy)
     # A class that anybody may approve is met by the approvals of the step's own group.
     met = demand.people is None and demand.quorum <= own.quorum
     return (own,) if met else (demand, own)
+
+
+def class_of(planned: PlannedStep) -> ActionClass | None:
+    """The class of a step's action; None for one that is not destructive, or of no class."""
+    return CLASSES.get(planned.action) or _class_of_template(planned)
+
+
+def _own(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
+    """What the runbook asks of a group of its own."""
+    name = planned.approval_group
+    return (Demand(name, planned.quorum, policy.approval_groups.get(name, ())),) if name else ()
+
+
+def _of_teams(planned: PlannedStep, policy: ResponderSettings, quorum: int) -> tuple[Demand, ...]:
+    """What the teams are asked whose jobs it touches, each that names approvers by itself."""
+    groups = dict.fromkeys(
+        row.approvers for row in policy.tenants if row.team in (planned.teams or ()) and row.approvers
+    )
+    wanted = max(quorum, 1 if planned.approval_group else planned.quorum)
+    on_job = planned.target is None or planned.target.kind != "Node"
+    return tuple(
+        Demand(name, wanted if on_job else 1, policy.approval_groups.get(name, ())) for name in groups
+    )
 
 
 def _class_of_template(planned: PlannedStep) -> ActionClass | None:

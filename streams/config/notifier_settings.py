@@ -93,6 +93,9 @@ class SinkSettings(Section):
     kind: SinkKind = Field(description="what it is; email, teams, webhook and apprise are set up in `posts`")
     clusters: tuple[ClusterName, ...] = Field((), description="only incidents of these; all when empty")
     families: tuple[IncidentFamily, ...] = Field((), description="only incidents of these; all when empty")
+    namespaces: tuple[str, ...] = Field(
+        (), description="only incidents that affect a job in one of these, patterns; all when empty"
+    )
     severity: Severity = Field(Severity.WARNING, description="only incidents at least this bad")
     hours: tuple[OpenHours, ...] = Field(
         (),

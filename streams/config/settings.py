@@ -32,6 +32,8 @@ from streams.config.setting_types import (
     PartLabel,
     TopicPrefix,
 )
+from streams.config.tenant_settings import Tenant
+from streams.config.tenant_settings import contradictory as contradictory_tenants
 from streams.job_kinds.known import WATCHED_BY_DEFAULT
 from streams.model.conversation import is_group
 from streams.model.run import Mode
@@ -330,6 +332,9 @@ class ResponderSettings(Section):
         (),
         description="how far runbooks go in each pool; a pool without a row is limited by responder.mode alone",
     )
+    tenants: tuple[Tenant, ...] = Field(
+        (), description="teams that share the cluster: whose a job is, and how far runbooks go with it"
+    )
     lease_s: float = Field(
         12.0, gt=0, le=3600, description="how long after its intent is committed an outward call may start"
     )
@@ -374,6 +379,7 @@ class ResponderSettings(Section):
     def contradictions(self) -> Iterator[Contradiction]:
         """An empty group, or a quorum larger than its group: every run would wait until it expires."""
         yield from contradictory(self.rollout)
+        yield from contradictory_tenants(self.tenants, self.approval_groups)
         for name, members in self.approval_groups.items():
             if not members:
                 yield (f"approval_groups.{name}",), "the group has no members"

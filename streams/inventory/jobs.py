@@ -18,6 +18,7 @@ from streams.job_kinds import kubeflow
 from streams.job_kinds.checkpoint_way import checkpoint_at, declared
 from streams.job_kinds.kind import End, healing_declared
 from streams.job_kinds.known import KNOWN
+from streams.job_kinds.kueue import QUEUE_NAME
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
 from streams.model.kinds import WorkloadClass
@@ -47,6 +48,7 @@ FIRST_ROLES = ("master", "chief")
 RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"})
 
 OWNER_MARK = "faultline.dev/owner"
+TEAM_MARK = "faultline.dev/team"
 """Annotation or label of a job that says whom to notify. A label cannot hold an address, an annotation can."""
 
 _DEEPEST = 8
@@ -94,6 +96,8 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         world=world_size(job),
         managed=is_managed(job),
         owner=text(annotations_of(job), OWNER_MARK) or text(labels_of(job), OWNER_MARK),
+        queue=_queue_of(job),
+        team=text(labels_of(job), TEAM_MARK) or text(annotations_of(job), TEAM_MARK),
         workload=work.kind,
         workload_guessed=True if work.guessed else None,
         lever=means.lever if means is not None else None,
@@ -110,6 +114,11 @@ def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAIN
         checkpoint_within_s=checkpoint.within_s if checkpoint.by is not None else None,
         checkpoint_within_unreadable=checkpoint.unreadable,
     )
+
+
+def _queue_of(job: KubeObject) -> str | None:
+    """The queue that a job is in, by Kueue's label or by Volcano's field."""
+    return text(labels_of(job), QUEUE_NAME) or text(part(job, "spec"), "queue")
 
 
 def unwrapped(job: KubeObject) -> KubeObject:

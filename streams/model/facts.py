@@ -176,6 +176,10 @@ class JobFact:
     managed: bool = True
     owner: str | None = None
     """Whom to notify: the annotation or label `faultline.dev/owner`, else None."""
+    queue: str | None = None
+    """The queue that it is in: Kueue's LocalQueue, Volcano's queue."""
+    team: str | None = None
+    """Whose it is, by the label or annotation `faultline.dev/team`."""
     workload: WorkloadClass | None = None
     """What it is for, as of a pod."""
     workload_guessed: Literal[True] | None = None

@@ -205,6 +205,8 @@ class PlannedStep:
     """The group that approves; empty for any approver."""
     quorum: int = 1
     """How many different approvers are needed."""
+    teams: tuple[str, ...] | None = None
+    """The teams of the settings whose jobs it touches; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ log = structlog.get_logger("faultline.tracing")
 CLOSE_S = 3.0
 """How long the end of a process waits for its last spans."""
 
-SEND_EVERY_S = 2.0
+SEND_EVERY_S = 0.5
+"""What a killed process loses."""
 MAX_VALUE = 1024
 """Most characters of one attribute's value."""
 

@@ -33,6 +33,11 @@ async def test_a_trace_goes_on_after_correlator_and_responder_were_killed(
                 return bool(await pipeline.runs()) and await pipeline.is_planned()
 
             await eventually(planned, "the first fault has a run")
+
+            async def opened() -> bool:
+                return all(of_incident(name)[:2] in collector.by_ids() for name in await pipeline.incidents())
+
+            await eventually(opened, "the collector has the first incident")
             for name in ("correlator", "responder"):
                 pipeline.kill(name)
             # Read by the detector while nobody correlates; decided by the successors.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from runbooks.engine.approvals import BLAST_RADIUS, WINDOW, about, approved
+from runbooks.engine.approvals import LIMITS, about, approved
 from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind, Stage
 from runbooks.engine.guardrails.evidence import (
     FRESHNESS,
@@ -24,6 +24,7 @@ from runbooks.engine.guardrails.prerequisites import confirmed_before
 from runbooks.engine.guardrails.protected import job_floor, pool_floor, protected_node
 from runbooks.engine.guardrails.rollout import rollout
 from runbooks.engine.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode, snoozed
+from runbooks.engine.guardrails.tenants import team_ceiling, team_quota
 
 STAGES: tuple[Stage, ...] = (
     kill_switch,
@@ -31,6 +32,7 @@ STAGES: tuple[Stage, ...] = (
     closed_time,
     frozen,
     rollout,
+    team_ceiling,
     snoozed,
     not_yet,
     work_is_over,
@@ -47,6 +49,7 @@ STAGES: tuple[Stage, ...] = (
     blast_radius,
     blast_radius_of_places,
     window,
+    team_quota,
     one_run_per_target,
     confirmed_before,
     retry_budget,
@@ -65,6 +68,7 @@ ON_ADMISSION: frozenset[Stage] = frozenset(
         blast_radius,
         blast_radius_of_places,
         window,
+        team_quota,
         one_run_per_target,
     }
 )
@@ -105,7 +109,7 @@ def _is_cleared(context: GuardContext, rule: str, *, cleared: bool) -> bool:
     """Whether approvals clear what a rule asks: for a limit only those of people who were told that it is reached."""
     if rule == FRESHNESS:
         return _recently_approved(context)
-    if rule in (BLAST_RADIUS, WINDOW) and cleared:
+    if rule in LIMITS and cleared:
         return approved(context.step, about(context.run, rule), context.policy, context.now)
     return cleared
 

@@ -117,6 +117,12 @@ def _old_evidence(context: GuardContext) -> str:
     return f"its newest evidence was {span(age)} old when it was read, at most {span(context.policy.freshness_s)}"
 
 
+def _teams(context: GuardContext) -> str:
+    if not context.policy.tenants:
+        return "no tenants are set"
+    return ", ".join(context.step.teams or ()) or "it touches no team's jobs"
+
+
 def _frozen(context: GuardContext) -> str:
     count = len(context.control.freezes) if context.control else 0
     return f"{count} freezes, none covers it"
@@ -128,6 +134,8 @@ _NUMBERS: Mapping[str, Callable[[GuardContext], str]] = {
     "closed_time": lambda context: f"{len(context.policy.closed_times)} windows, none covers it now",
     "frozen": _frozen,
     "rollout": lambda context: stage_of(context),
+    "team_ceiling": lambda context: _teams(context),
+    "team_quota": lambda context: _teams(context),
     "mode": lambda context: f"responder.mode {context.policy.mode}, planned in {context.run.plan.mode}",
     "freshness": _freshness,
     "old_evidence": _old_evidence,

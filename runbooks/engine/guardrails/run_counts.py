@@ -26,6 +26,7 @@ from runbooks.engine.guardrails.cordoned_nodes import (
     node_targets,
     uncordoned_since,
 )
+from runbooks.engine.tenancy import disturbs
 from streams.inventory.cluster_view import ClusterView
 from streams.model.run import PlannedStep, Run, RunOutcome, StepRecord, StepState
 
@@ -39,6 +40,8 @@ _LAST_OF_MOVE = frozenset({"drain_node", "resume_job", "verify_job"})
 T = TypeVar("T")
 _Row = tuple[datetime, str]
 """A time and a run's id; lists of these are kept sorted."""
+_ByTeam = tuple[bool, str, bool]
+"""Whether in shadow mode, a team, and whether its jobs are disturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class _Contribution:
     wants: frozenset[str]
     """Names of the nodes it acts on, admitted or not."""
     jobs: frozenset[str]
+    by_team: tuple[tuple[str, bool, datetime | None], ...] = ()
+    """Teams whose jobs its destructive steps touch, whether a step disturbs them, and when it started; None for one still to."""
     moved: tuple[datetime, float] | None = None
     """When it had moved the jobs of its node, and how long that took (s)."""
 
@@ -113,6 +118,8 @@ class RunCounts:
         self._wanted: dict[bool, Counter[str]] = _both(Counter)
         self._cordoned: dict[bool, _Cordoned] = {}
         self._moved: dict[str, tuple[datetime, float]] = {}
+        self._started_by: defaultdict[_ByTeam, list[_Row]] = defaultdict(list)
+        self._reserved_by: Counter[_ByTeam] = Counter()
         for run in runs:
             self.put(run)
 
@@ -151,6 +158,11 @@ class RunCounts:
         self._reserved[part.shadow] += part.reserved
         if part.failed_at is not None:
             insort(self._failed, (part.failed_at, run_id))
+        for team, moves, at_time in part.by_team:
+            if at_time is None:
+                self._reserved_by[part.shadow, team, moves] += 1
+            else:
+                insort(self._started_by[part.shadow, team, moves], (at_time, run_id))
         if part.moved is not None:
             self._moved[run_id] = part.moved
         if part.wants:
@@ -171,6 +183,11 @@ class RunCounts:
         for at in part.started:
             _remove(self._started[part.shadow], (at, run_id))
         self._reserved[part.shadow] -= part.reserved
+        for team, moves, at_time in part.by_team:
+            if at_time is None:
+                self._reserved_by[part.shadow, team, moves] -= 1
+            else:
+                _remove(self._started_by[part.shadow, team, moves], (at_time, run_id))
         if part.failed_at is not None:
             _remove(self._failed, (part.failed_at, run_id))
         if part.wants:
@@ -224,6 +241,12 @@ class RunCounts:
             self._reserved[shadow],
             started[first][0] if first < len(started) else None,
         )
+
+    def spent_by(self, team: str, moves: bool, *, shadow: bool, since: datetime) -> int:
+        """Destructive steps on jobs of a team, started after `since` or admitted and still to start: those that disturb the jobs,
+        or those that close nodes under them."""
+        rows = self._started_by.get((shadow, team, moves), [])
+        return len(rows) - _after(rows, since) + self._reserved_by[shadow, team, moves]
 
     def usual_move(self) -> tuple[float | None, int]:
         """How long nearly all of the latest moves of a node's jobs took, in seconds, and how many those are; None for none."""
@@ -279,6 +302,7 @@ def _contribution(run: Run) -> _Contribution:
     admitted = run.admitted_at is not None
     live = admitted and not run.state.is_over
     started: list[datetime] = []
+    by_team: list[tuple[str, bool, datetime | None]] = []
     reserved = 0
     records = {record.id: record for record in run.steps}
     for planned in run.plan.steps if admitted else ():
@@ -286,12 +310,18 @@ def _contribution(run: Run) -> _Contribution:
         at = admitted_at(run, record) if planned.destructive else None
         if at is None or record.carried_from:  # the earlier run's step, which counts there
             continue
+        began: datetime | None = None
         if shadow:
-            started.append(at.astimezone(UTC))
+            began = at.astimezone(UTC)
         elif record.effect is not None:
-            started.append((record.started_at or record.effect.intended_at).astimezone(UTC))
+            began = (record.started_at or record.effect.intended_at).astimezone(UTC)
         elif live and not record.state.is_over:
             reserved += 1
+        else:
+            continue
+        if began is not None:
+            started.append(began)
+        by_team += [(team, disturbs(planned), began) for team in planned.teams or ()]
     failed_at = None if shadow else _failed_at(run)
     return _Contribution(
         shadow=shadow,
@@ -307,6 +337,7 @@ def _contribution(run: Run) -> _Contribution:
         incident=run.incident,
         wants=frozenset(node_targets(run)),
         jobs=frozenset(job_targets(run)),
+        by_team=tuple(by_team),
         moved=None if shadow else _moved(run),
     )
 

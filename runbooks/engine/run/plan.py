@@ -12,6 +12,7 @@ from runbooks.engine.job_condition import MOVABLE, POD, UNMOVABLE, bare_pods, co
 from runbooks.engine.job_history import stays_stopped
 from runbooks.engine.run.drain_preview import would_evict
 from runbooks.engine.spares import SpareChoice, choice
+from runbooks.engine.tenancy import with_teams
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from runbooks.language.parameters import values_of
@@ -31,6 +32,7 @@ from runbooks.language.schema import (
 )
 from runbooks.language.values import Asks, Computed, Params
 from runbooks.language.yaml_source import BRANCHES, Path
+from streams.config.tenant_settings import Tenant
 from streams.inventory.cluster_view import ClusterView
 from streams.job_kinds.checkpoint_way import LONGEST_S, WITHIN
 from streams.model.codec import encode
@@ -68,9 +70,10 @@ def plan(
     ceiling: Mode,
     actions: frozenset[str] = frozenset(),
     history: JobHistory = UNKNOWN_HISTORY,
+    tenants: Sequence[Tenant] = (),
 ) -> Plan:
-    """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`), and shadow
-    for a drill.
+    """Bind `runbook` to `incident`; `tenants` are the teams whose jobs its steps may touch. The mode is the stricter one of the
+    runbook's and the installation's (`ceiling`), and shadow for a drill.
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
     or whose `when` is false is left out, and the steps that need it wait for what it would have waited for. Node work without a
@@ -124,7 +127,7 @@ def plan(
             for number, target in enumerate(_targets(step, incident, view))
             if step.action not in ON_REQUEST or _declares(target, view)
         ]
-    steps = tuple(planned for group in bound.values() for planned in group)
+    steps = with_teams(tuple(planned for group in bound.values() for planned in group), view, tenants)
     if (first := _before_cordon(steps, view)) is not None:
         raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is cordoned")
     if len(steps) > MAX_STEPS:

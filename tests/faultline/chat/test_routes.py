@@ -16,8 +16,10 @@ from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
 from streams.config.connector_settings import BusinessHours, SlackRoute
 from streams.config.settings import KafkaSettings
+from streams.config.tenant_settings import Tenant
 from streams.model.clock import utc_now
 from streams.model.entity import Entity
+from streams.model.facts import JobFact
 from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.signal import Severity
 from tests.connectors.chat.test_slack_contract import CHANNEL, slack
@@ -49,6 +51,25 @@ WEDNESDAY = datetime(2026, 3, 4, 9, 30, tzinfo=UTC)
 def test_all_that_a_route_names_has_to_fit(route: dict[str, object], fits: bool) -> None:
     routes = Routes(CHANNEL, [SlackRoute(channel=VISION, **route)])
     assert routes.channel_of(incident(), WEDNESDAY) == (VISION if fits else CHANNEL)
+
+
+def test_an_incident_of_one_team_alone_is_told_in_its_channel() -> None:
+    (job,) = incident().jobs
+    ml = Tenant(team="ml", namespaces=(job.namespace,), channel="C0ML")
+    queued = Tenant(team="queued", queues=("gpu-vision",), channel=VISION)
+    routes = Routes(CHANNEL, (), (queued, ml))
+    assert routes.channel_of(incident(), NOW) == "C0ML"
+    fact = JobFact("c1", job, NOW, queue="gpu-vision")
+    assert routes.channel_of(incident(), NOW, {job.key: fact}) == VISION
+    # What affects several teams, or nobody's jobs, is the platform's.
+    others = replace(job, namespace="other", name="other")
+    assert routes.channel_of(replace(incident(), jobs=(job, others)), NOW) == CHANNEL
+    assert routes.channel_of(replace(incident(), jobs=()), NOW) == CHANNEL
+    assert (
+        Routes(CHANNEL, (), (Tenant(team="ml", namespaces=(job.namespace,)),)).channel_of(incident(), NOW)
+        == CHANNEL
+    )
+    assert Routes(CHANNEL, [SlackRoute(channel="C0A")], (ml,)).channel_of(incident(), NOW) == "C0A"
 
 
 def test_the_first_route_that_fits_counts() -> None:

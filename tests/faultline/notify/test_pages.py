@@ -232,6 +232,8 @@ def test_silence_holds_pages_back_until_it_ends() -> None:
         ({"clusters": ("c2",)}, False),
         ({"families": ("gpu_off_bus",)}, True),
         ({"families": ("hang",)}, False),
+        ({"namespaces": ("nobodys-*",)}, False),
+        ({"namespaces": ("nobodys-*", "*")}, True),
         ({"severity": "critical"}, True),
     ],
 )

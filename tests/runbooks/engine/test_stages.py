@@ -277,10 +277,11 @@ def test_stage(name: str) -> None:
 
 def test_the_order_of_the_stages_is_the_policy() -> None:
     assert [stage.__name__ for stage in STAGES] == [
-        "kill_switch", "breaker", "closed_time", "frozen", "rollout", "snoozed", "not_yet", "work_is_over",
+        "kill_switch", "breaker", "closed_time", "frozen", "rollout", "team_ceiling", "snoozed", "not_yet", "work_is_over",
         "mode", "freshness", "old_evidence", "known_node",
         "opted_out", "reopened",
         "foreign_cordon", "protected_node", "pool_floor", "job_floor", "blast_radius", "blast_radius_of_places", "window",
+            "team_quota",
         "one_run_per_target", "confirmed_before", "retry_budget", "certainty", "approval",
     ]  # fmt: skip
 

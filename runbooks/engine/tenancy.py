@@ -1,0 +1,68 @@
+"""Whose jobs a step touches.
+
+Closing a node is the platform's: it disturbs no job, and a broken node is as broken for every team. What disturbs jobs — stopping
+one, emptying, resetting, rebooting or replacing the node under them — is for the teams whose jobs these are: the strictest of
+them decides. See docs/decisions/011-a-node-is-the-platforms-a-job-is-its-teams.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from runbooks.language.approval_rules import class_of
+from streams.config.tenant_settings import Tenant, tenant_of
+from streams.inventory.cluster_view import ClusterView
+from streams.model.run import PlannedStep
+
+CLOSE = "close"
+
+
+def with_teams(
+    steps: tuple[PlannedStep, ...], view: ClusterView, rows: Sequence[Tenant]
+) -> tuple[PlannedStep, ...]:
+    """The steps, each destructive one with the teams whose jobs it touches."""
+    if not rows:
+        return steps
+    return tuple(
+        replace(step, teams=tuple(teams))
+        if step.destructive and (teams := sorted({row.team for row, _ in touched(step, view, rows)}))
+        else step
+        for step in steps
+    )
+
+
+def disturbs(step: PlannedStep) -> bool:
+    """Whether a step does anything to running jobs."""
+    return step.destructive and class_of(step) != CLOSE
+
+
+def touched(step: PlannedStep, view: ClusterView, rows: Sequence[Tenant]) -> Iterator[tuple[Tenant, str]]:
+    """The teams whose jobs a step touches, with `namespace/name` of the job or of a pod without one, as far as it is there."""
+    target = step.target
+    if target is None:
+        return
+    whose = partial(_whose, view=view, rows=rows)
+    if target.kind == "Node":
+        pods = {
+            (pod.job.key if pod.job else "", pod.namespace, pod.name): pod
+            for pod in view.pods_on(target.name)
+        }
+        for key, namespace, name in sorted(pods):
+            job = pods[key, namespace, name].job
+            if (row := whose(job.key if job else "", job.namespace if job else namespace)) is not None:
+                yield row, str(job) if job else f"{namespace}/{name}"
+    elif target.namespace is not None and (row := whose(target.key, target.namespace)) is not None:
+        yield row, f"{target.namespace}/{target.name}"
+
+
+def rows_of(teams: Iterable[str], rows: Sequence[Tenant]) -> list[Tenant]:
+    """The rows of teams by name; those of teams that are not in the settings any more are left out."""
+    wanted = set(teams)
+    return [row for row in rows if row.team in wanted]
+
+
+def _whose(key: str, namespace: str, *, view: ClusterView, rows: Sequence[Tenant]) -> Tenant | None:
+    fact = view.jobs.get(key)
+    return tenant_of(rows, namespace, fact.queue if fact else None, fact.team if fact else None)

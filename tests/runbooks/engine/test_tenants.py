@@ -1,0 +1,264 @@
+"""Teams that share a cluster: a node is the platform's, a job is its team's, and the fleet's guardrails hold for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from runbooks.engine.approvals import demands
+from runbooks.engine.guardrails import judge
+from runbooks.engine.guardrails.run_counts import RunCounts
+from runbooks.engine.run.plan import plan
+from streams.config.settings import ResponderSettings
+from streams.config.tenant_settings import Tenant, tenant_of
+from streams.inventory.cluster_view import ClusterView
+from streams.model.codec import decode, encode
+from streams.model.conversation import Verb
+from streams.model.entity import JobRef
+from streams.model.facts import JobFact, PodFact
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, Target
+from tests.runbooks.engine.test_guardrails import closed
+from tests.runbooks.engine.test_run import decide
+from tests.runbooks.scenes import ACTIONS, AUTO, CLUSTER, JOB, NOW, Play, at, cluster, incident, policy
+
+TICKETLESS = ACTIONS - {"open_ticket"}
+GROUPS = {"platform": ("pat",), "ml": ("ada",), "vision": ("vera",)}
+
+
+def team(**changes: Any) -> Tenant:
+    return Tenant(**{"team": "ml", "namespaces": ("research",), **changes})
+
+
+def settings(*rows: Tenant, **more: Any) -> ResponderSettings:
+    return policy(tenants=rows, **more)
+
+
+def played(*rows: Tenant, view: ClusterView | None = None, others: tuple[Run, ...] = (), **more: Any) -> Play:
+    """A run of the usual fault, planned with these teams, up to where it stands still."""
+    wanted = settings(*rows, **more)
+    play = Play(incident(), actions=TICKETLESS, settings=wanted, view=view or cluster(), others=others)
+    bound = plan(play.about, play.runbook, play.view, wanted.mode, TICKETLESS, tenants=rows)
+    play.run = replace(play.run, plan=bound)
+    play.play()
+    return play
+
+
+def record(play: Play, action: str) -> StepRecord:
+    """What became of the step with an action."""
+    return play.run.step(next(step.id for step in play.run.plan.steps if step.action == action))
+
+
+def shared(namespace: str = "vision") -> ClusterView:
+    """The node of the fault has a pod of another team's job as well."""
+    view = cluster()
+    job = JobRef("Job", namespace, "serve", "uid-serve")
+    view.put(JobFact(CLUSTER, job, NOW))
+    view.put(PodFact(CLUSTER, namespace, "serve-0", "uid-s0", NOW, node="node-03", job=job))
+    return view
+
+
+@pytest.mark.parametrize(
+    ("job", "whose"),
+    [
+        (("research", None, None), "ml"),
+        (("research-2", None, None), ""),
+        (("batch", "gpu-vision", None), "vision"),
+        (("batch", "gpu-ml", None), ""),
+        (("batch", None, "speech"), "speech"),
+        (("batch", None, None), ""),
+        (("research", "gpu-vision", "speech"), "ml"),
+    ],
+)
+def test_a_job_is_of_the_first_row_that_fits_it(job: tuple[str, str | None, str | None], whose: str) -> None:
+    rows = (
+        team(),
+        team(team="vision", namespaces=("b*",), queues=("*-vision",)),
+        team(team="speech", namespaces=(), marks=("speech",)),
+    )
+    found = tenant_of(rows, *job)
+    assert (found.team if found else "") == whose
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"team": "ml"}],
+        [{"team": "ml", "namespaces": ["a"]}, {"team": "ml", "namespaces": ["b"]}],
+        [{"team": "ml", "namespaces": ["a"], "approvers": "nobody"}],
+        [{"team": "ml", "namespaces": ["a"], "stage": "canary"}],
+        [{"team": "ml", "namespaces": ["a"], "canary_jobs": ["a/*"]}],
+        [{"team": "ml", "namespaces": ["a"], "stage": "soon"}],
+        [{"team": "ml", "namespaces": ["a"], "moves_per_h": -1}],
+    ],
+    ids=[
+        "fits nothing",
+        "twice",
+        "unknown group",
+        "no canaries",
+        "unused canaries",
+        "unknown stage",
+        "negative",
+    ],
+)
+def test_a_row_that_cannot_be_meant_is_refused(rows: list[dict[str, Any]]) -> None:
+    with pytest.raises(ValidationError):
+        ResponderSettings(tenants=rows)
+
+
+def test_a_plan_without_teams_is_what_it_was() -> None:
+    about, view = incident(), cluster()
+    runbook = Play(about).runbook
+    without = plan(about, runbook, view, Mode.AUTO, TICKETLESS)
+    assert (
+        plan(about, runbook, view, Mode.AUTO, TICKETLESS, tenants=(team(namespaces=("other",)),)) == without
+    )
+    assert b"teams" not in encode(without)
+
+
+def test_a_team_in_stage_observe_has_its_broken_node_closed_and_its_job_left_alone() -> None:
+    play = played(team(stage="observe"))
+    assert play.made == ["cordon_node"]
+    held = record(play, "suspend_job")
+    assert "team ml is in stage observe (research/llm)" in held.reason
+    assert not play.run.state.is_over
+
+
+def test_once_its_job_is_gone_the_rest_goes_on() -> None:
+    play = played(team(stage="observe"))
+    for key in [pod.key for pod in play.view.pods.values() if pod.namespace == "research"]:
+        play.view.forget(key)
+    drain = next(step for step in play.run.plan.steps if step.action == "drain_node")
+    context = play.situation
+    assert context is not None
+    looked_at = _context(play, drain)
+    ruling = judge(looked_at)
+    assert ruling is None or ruling.rule != "team"
+
+
+def _context(play: Play, step: PlannedStep) -> Any:
+    from runbooks.engine.guardrails.context import GuardContext
+
+    return GuardContext(play.about, play.run, step, play.view, (), play.settings, play.now)
+
+
+@pytest.mark.parametrize(("canaries", "asks"), [(("research/llm",), False), (("research/other",), True)])
+def test_a_team_in_stage_canary_is_asked_about_all_but_its_canaries(
+    canaries: tuple[str, ...], asks: bool
+) -> None:
+    rows = team(stage="canary", canary_jobs=canaries, approvers="ml")
+    play = played(rows, approval_groups=GROUPS)
+    suspend = record(play, "suspend_job")
+    assert ("cordon_node" in play.made) is True
+    assert ("suspend_job" not in play.made) is asks
+    if not asks:
+        return
+    assert play.stands() is RunState.AWAITING_APPROVAL
+    assert "none of the canary_jobs of team ml" in suspend.reason
+    decide(play, Verb.APPROVE, id="c1", actor="pat", at=play.now)
+    assert play.stands() is RunState.AWAITING_APPROVAL
+    decide(play, Verb.APPROVE, id="c2", actor="ada", at=play.now)
+    play.play(until="suspend_job")
+    assert any(call.effect.action == "suspend_job" for call in play.air)
+
+
+def test_of_teams_that_share_a_node_the_strictest_decides_what_happens_to_the_node() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    play = played(*rows, view=shared())
+    # The job of the team that allows it is moved; the node is not emptied of the other one's.
+    assert "suspend_job" in play.made
+    assert "drain_node" not in play.made
+    drain = next(step for step in play.run.plan.steps if step.action == "drain_node")
+    assert drain.teams == ("ml", "vision")
+    assert "team vision is in stage observe (vision/serve)" in play.run.step(drain.id).reason
+
+
+def test_closing_a_node_is_asked_of_the_platform_and_moving_a_job_of_its_team() -> None:
+    rows = (team(approvers="ml"), team(team="vision", namespaces=("vision",), approvers="vision"))
+    wanted = settings(*rows, approval_groups=GROUPS, approval_classes={})
+    wanted = ResponderSettings.model_validate(
+        wanted.model_dump()
+        | {"approval_classes": {"close": {"group": "platform"}, "move": {"group": "platform"}}}
+    )
+    play = Play(incident(), actions=TICKETLESS, settings=wanted, view=shared())
+    bound = plan(play.about, play.runbook, play.view, Mode.AUTO, TICKETLESS, tenants=rows)
+    run = replace(play.run, plan=bound)
+    asked = {
+        step.action: [one.group for one in demands(step, run, wanted, NOW)]
+        for step in bound.steps
+        if step.destructive
+    }
+    assert asked["cordon_node"] == ["platform"]
+    assert asked["suspend_job"] == ["ml"]
+    assert asked["drain_node"] == ["platform", "ml", "vision"]
+
+
+def test_a_team_above_its_quota_is_asked_and_another_team_is_not() -> None:
+    earlier = _moved_one()
+    cases = ((team(moves_per_h=1), True), (team(moves_per_h=9), False), (team(cordons_per_h=1), True))
+    for row, asks in cases:
+        play = played(row, others=(earlier,))
+        assert ("team quota" in record(play, "cordon_node").reason) is asks, record(
+            play, "cordon_node"
+        ).reason
+    elsewhere = played(team(team="vision", namespaces=("vision",), moves_per_h=0), others=(earlier,))
+    assert elsewhere.made[0] == "cordon_node"
+
+
+def test_a_quota_lifts_with_time_and_only_by_who_was_told_of_it() -> None:
+    play = played(team(cordons_per_h=0))
+    assert play.made == []
+    assert (
+        "0 nodes closed under jobs in an hour, this run adds 1, limit 0 (cordons_per_h)"
+        in record(play, "cordon_node").reason
+    )
+    decide(play, Verb.APPROVE, id="c1", actor="pat", at=play.now)
+    play.play(until="suspend_job")
+    assert play.made == ["cordon_node"]
+
+
+def test_the_guardrails_of_the_fleet_hold_whatever_a_team_allows() -> None:
+    wanted = AUTO.blast_radius.model_copy(update={"max_nodes": 1})
+    others = (closed("node-09", cluster()),)
+    play = played(team(cordons_per_h=100, moves_per_h=100), blast_radius=wanted, others=others)
+    assert play.made == []
+    assert "blast radius" in record(play, "cordon_node").reason
+    off = played(team(), kill_switch=True)
+    assert off.made == []
+
+
+def _moved_one() -> Run:
+    """A run of the same team that has moved a job."""
+    play = played(team())
+    assert "suspend_job" in play.made
+    elsewhere = {"Node": Target("Node", "node-09"), JOB.kind: Target(JOB.kind, "other", "research")}
+    steps = tuple(
+        replace(step, target=elsewhere.get(step.target.kind, step.target) if step.target else None)
+        for step in play.run.plan.steps
+    )
+    moved = replace(play.run, id="run-earlier", incident="inc-earlier")
+    return replace(moved, plan=replace(moved.plan, steps=steps))
+
+
+def test_counts_by_team_follow_the_runs_and_their_age() -> None:
+    run = _moved_one()
+    counts = RunCounts([run])
+    began = at(-1)
+    cordons, moves = (counts.spent_by("ml", kind, shadow=False, since=began) for kind in (False, True))
+    assert (cordons, moves) == (1, sum(s.destructive and s.action != "cordon_node" for s in run.plan.steps))
+    assert counts.spent_by("ml", True, shadow=True, since=began) == 0
+    assert counts.spent_by("vision", True, shadow=False, since=began) == 0
+    assert counts.spent_by("ml", True, shadow=False, since=at(10_000)) == 0
+    counts.drop(run.id)
+    assert counts.spent_by("ml", True, shadow=False, since=began) == 0
+
+
+def test_a_run_keeps_its_teams_when_it_is_stored() -> None:
+    run = _moved_one()
+    again = decode(Run, encode(run))
+    assert [step.teams for step in again.plan.steps] == [step.teams for step in run.plan.steps]
+    assert any(step.teams == ("ml",) for step in again.plan.steps)
+    assert JOB.namespace == "research"
+    assert Target("Node", "node-03").namespace is None
