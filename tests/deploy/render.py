@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tests.deploy import strimzi
 from tests.deploy.manifests import BASE, COMPONENT_DIR
 from tests.testbed import parts
 
@@ -111,6 +112,8 @@ def files() -> Iterator[tuple[Path, str]]:
     for folder, source in COPIED.items():
         for file in sorted((COMPONENT_DIR / source).glob("*")):
             yield CHART / "files" / folder / file.name, file.read_text()
+    yield COMPONENT_DIR / "strimzi-users" / "users.yaml", strimzi.users()
+    yield COMPONENT_DIR / "strimzi-topics" / "topics.yaml", strimzi.topics()
     yield CHART / "README.md", readme()
 
 

@@ -45,7 +45,10 @@ SWITCHES: dict[tuple[str, ...], dict[str, Any]] = {
     ("templates",): {"templates": ON},
 }
 """Components, with the values that do the same."""
-KUSTOMIZE_ONLY: Mapping[str, str] = {}
+KUSTOMIZE_ONLY: Mapping[str, str] = {
+    "strimzi-users": "they live beside the Kafka, not in the release's namespace",
+    "strimzi-topics": "a chart that owned topics would delete them when it is uninstalled",
+}
 """Components that the chart has no switch for, and why."""
 
 _BY_NAME = {"env", "volumes", "volumeMounts", "ports"}

@@ -16,7 +16,7 @@ from connectors.kubernetes.client import Cluster, path_of
 from connectors.kubernetes.nodes import NodeConnector
 from streams.config.connector_settings import KubernetesSettings
 from streams.model.run import Target
-from tests.deploy import render
+from tests.deploy import render, strimzi
 from tests.deploy.manifests import BASE, COMPONENT_DIR, overlay
 from tests.deploy.test_chart import kustomized
 from tests.testbed.control_plane import ControlPlane, KubectlFailed, unique
@@ -61,6 +61,8 @@ CLUSTER_WIDE = "clusterroles,clusterrolebindings,namespaces"
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A server that knows the operators' kinds; what is installed goes again, for its pods would take other tests' nodes."""
     control_plane.define(OPERATORS)
+    beside = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": strimzi.NAMESPACE}}
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(beside))
     yield control_plane
     for kind in ("deployments", "jobs", "poddisruptionbudgets", "resourcequotas"):
         control_plane.kubectl("delete", kind, "--all", "--namespace", "faultline", "--wait=false")
