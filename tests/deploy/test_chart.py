@@ -16,22 +16,18 @@ import yaml
 from tests.deploy import render
 from tests.deploy.manifests import BASE, COMPONENT_DIR, overlay
 from tests.testbed import parts
+from tests.tiers import sample
 
 pytestmark = [pytest.mark.helm, pytest.mark.cluster]
 
 OVERLAYS = sorted(path.parent.name for path in (BASE.parent / "overlays").glob("*/values.yaml"))
 ON = {"enabled": True}
-JOBS: dict[tuple[str, ...], dict[str, Any]] = {
-    (path.parent.name,): {"jobs": {path.parent.name.removeprefix("jobs-"): True}}
-    for path in sorted(COMPONENT_DIR.glob("jobs-*/rbac.yaml"))
-}
+KINDS = sorted(path.parent.name.removeprefix("jobs-") for path in COMPONENT_DIR.glob("jobs-*/rbac.yaml"))
 SWITCHES: dict[tuple[str, ...], dict[str, Any]] = {
-    tuple(name for (name,) in JOBS): {"jobs": {name.removeprefix("jobs-"): True for (name,) in JOBS}},
+    **{(f"jobs-{kind}",): {"jobs": {kind: True}} for kind in KINDS},
     ("archive",): {"archive": ON},
-    ("gitops",): {
-        "runbooks": {"existingConfigMap": "faultline-runbooks"},
-        "catalog": {"existingConfigMap": "faultline-catalog"},
-    },
+    ("catalog",): {"catalog": {"existingConfigMap": "faultline-catalog"}},
+    ("runbooks",): {"runbooks": {"existingConfigMap": "faultline-runbooks"}},
     ("gpu-drain",): {"gpuDrain": ON},
     ("keda",): {"keda": ON},
     ("node-work",): {"nodeWork": ON},
@@ -45,7 +41,11 @@ SWITCHES: dict[tuple[str, ...], dict[str, Any]] = {
     ("templates",): {"templates": ON},
 }
 """Components, with the values that do the same."""
+SINGLE = [names for names in SWITCHES if len(names) == 1]
+TOGETHER = tuple(name for (name,) in SINGLE)
+"""All at once, as every commit is tried; one by one at night."""
 KUSTOMIZE_ONLY: Mapping[str, str] = {
+    "git-sync": "a sidecar with a repository and a key of the site's own",
     "strimzi-users": "they live beside the Kafka, not in the release's namespace",
     "strimzi-topics": "a chart that owned topics would delete them when it is uninstalled",
 }
@@ -99,7 +99,7 @@ def test_what_the_chart_and_the_kustomizations_share_is_rendered_from_one_source
     assert render.stale() == [], "run `make manifests`"
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
+@pytest.mark.parametrize("name", sample(OVERLAYS, "shadow", "production"))
 def test_with_the_values_of_an_overlay_the_chart_renders_the_overlay(name: str) -> None:
     folder = BASE.parent / "overlays" / name
     assert objects_of(render.template({}, folder / "values.yaml")) == objects_of(kustomized(folder))
@@ -111,12 +111,15 @@ def test_with_its_own_values_the_chart_renders_the_base() -> None:
 
 @pytest.mark.parametrize(
     "components",
-    [*SWITCHES, *(pytest.param(one, marks=pytest.mark.nightly) for one in JOBS)],
-    ids=lambda names: "+".join(names) if len(names) < 3 else "every-kind-of-job",
+    [TOGETHER, *(pytest.param(one, marks=pytest.mark.nightly) for one in SWITCHES)],
+    ids=lambda names: "+".join(names) if len(names) < 3 else "everything",
 )
 def test_a_switch_of_the_chart_is_a_component(components: tuple[str, ...], tmp_path: Path) -> None:
+    values = SWITCHES.get(components) or {
+        key: value for names in SINGLE for key, value in SWITCHES[names].items() if key != "jobs"
+    } | {"jobs": dict.fromkeys(KINDS, True)}
     built = objects_of(kustomized(overlay(tmp_path, *components)))
-    assert objects_of(render.template((SWITCHES | JOBS)[components])) == built
+    assert objects_of(render.template(values)) == built
     assert built != objects_of(kustomized(BASE)), "the component adds something"
 
 

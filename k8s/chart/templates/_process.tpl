@@ -116,10 +116,10 @@ spec:
       volumes:
         {{- include "faultline.volumes" $root | nindent 8 }}
         {{- with $values.runbooks.existingConfigMap }}
-        - {name: runbooks, configMap: {name: {{ . }}, optional: true}}
+        - {name: runbooks, configMap: {name: {{ . }}}}
         {{- end }}
         {{- with $values.catalog.existingConfigMap }}
-        - {name: catalog, configMap: {name: {{ . }}, optional: true}}
+        - {name: catalog, configMap: {name: {{ . }}}}
         {{- end }}
         {{- with .volumes }}
         {{- . | nindent 8 }}
