@@ -39,6 +39,7 @@ HELD_BACK = {
     "faultline runbook run ": "needs nodes that can be reset: tests/faultline/cli/test_by_hand_embedded.py",
     "faultline runbook continue ": "needs a run that has failed: the same",
     "faultline runbook redo ": "the same",
+    "kubectl -n faultline-shippers create secret ": "needs the certificate of a broker: tests/deploy/test_shippers_apply.py",
     "faultline dead-letters ": "the emulated broker finds no records by time and deletes none: on a real one in "
     "tests/faultline/dead_letters",
     "kafka-console-producer.sh ": "Kafka's own tool, and a record that nobody wants",
