@@ -23,6 +23,7 @@ from faultline.reference.catalog_page import catalog_page
 from faultline.reference.jobs_page import jobs_page
 from faultline.reference.markdown import Row, code, table, text
 from faultline.reference.metrics_page import metrics_page
+from faultline.runtime.reloadable import how_of
 from faultline.runtime.settings import Settings
 from runbooks.language.cases import Cases
 from runbooks.language.includes_and_overrides import Fragment, Override, RunbookFile
@@ -42,6 +43,10 @@ def settings_page() -> Iterator[str]:
     yield "Environment variables win over the YAML file (`--config` or `FAULTLINE_CONFIG`), the file over the defaults. Unknown"
     yield 'keys are refused. Lists in a variable are JSON: `FAULTLINE_RESPONDER__APPROVERS=\'["ann", "bo"]\'`.'
     yield ""
+    yield "How a change of the file takes effect ([more](../operations.md#changing-settings-runbooks-and-catalog)): `live`"
+    yield "between two steps; `anew`: the process ends its step and begins again in place; `restart`: by a restart alone, and"
+    yield "until then nothing of the changed files is loaded. Variables are read at the start only."
+    yield ""
     yield from _settings(Settings, "", "")
 
 
@@ -58,12 +63,13 @@ def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
             code("FAULTLINE_" + _join(path, name).replace(".", "__").upper()),
             text(_values(field.annotation) + _bounds(field)),
             code(_default(field)),
+            how_of(_join(path, name)),
             text(field.description or ""),
         )
         for name, field in model.model_fields.items()
         if name not in sections
     ]
-    yield from table(("key", "variable", "takes", "default", "meaning"), rows)
+    yield from table(("key", "variable", "takes", "default", "change", "meaning"), rows)
     for name, field in sections.items():
         assert isinstance(field.annotation, type)
         yield from _settings(

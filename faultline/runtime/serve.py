@@ -43,8 +43,10 @@ async def serve(
     work: Callable[[Pulse, Metrics], Awaitable[None]],
     *,
     look: Callable[[], None] = _nothing,
+    beside: Sequence[Callable[[Metrics], Coroutine[Any, Any, object]]] = (),
 ) -> None:
-    """Check the topics, answer the probes, and do `work` until SIGTERM or SIGINT. `look` is called about once a second.
+    """Check the topics, answer the probes, and do `work` until SIGTERM or SIGINT. `look` is called about once a second; what is
+    in `beside` runs along with the work, and ends it when it fails.
 
     Raises:
         ConfigError: when the topics do not match the configuration, or are bound to another cluster.
@@ -62,10 +64,12 @@ async def serve(
     is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
     pulse, metrics = Pulse(), Metrics(name).with_process()
     show_process(metrics, pulse)
-    beside: list[Coroutine[Any, Any, object]] = [_log_status(pulse, look), _look_around(metrics)]
+    along: list[Coroutine[Any, Any, object]] = [
+        _log_status(pulse, look), _look_around(metrics), *(one(metrics) for one in beside),
+    ]  # fmt: skip
     if is_held:
-        beside.append(installation.watch_on(settings.kafka, settings.cluster))
-    task = asyncio.ensure_future(_together(work(pulse, metrics), beside))
+        along.append(installation.watch_on(settings.kafka, settings.cluster))
+    task = asyncio.ensure_future(_together(work(pulse, metrics), along))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -79,6 +79,12 @@ class Settings(BaseSettings):
     http_port: int = Field(
         0, ge=0, le=65535, description="port of /live and /ready of a process; 0 switches them off"
     )
+    reload_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="how often a process looks whether settings, runbooks and catalog have changed; 0: never",
+    )
     http_host: ListenHost = Field("127.0.0.1", description="address they listen on")
     kafka: KafkaSettings = KafkaSettings()
     detector: DetectorSettings = DetectorSettings()
@@ -169,7 +175,7 @@ def load(path: Path | None = None) -> Settings:
     """
     settings, faults = examined(path)
     if settings is None or faults:
-        named = _file_of(path)
+        named = settings_file(path)
         source = f"{named} and the environment" if named else "the environment"
         raise ConfigError(f"settings from {source} are not usable:\n" + "\n".join(faults))
     return settings
@@ -182,7 +188,7 @@ def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
     Raises:
         ConfigError: when the file cannot be read or is no mapping.
     """
-    named = _file_of(path)
+    named = settings_file(path)
     root, values = _read_file(named) if named else (None, {})
     faults = unknown_variables(Settings) + (list(twice(root)) if root is not None else [])
     settings: Settings | None = None
@@ -200,7 +206,8 @@ def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
     return settings, faults
 
 
-def _file_of(path: Path | None) -> Path | None:
+def settings_file(path: Path | None) -> Path | None:
+    """The settings file: `path`, else the one of `FAULTLINE_CONFIG`; None without one."""
     return path or (Path(told) if (told := os.environ.get(SETTINGS_FILE)) else None)
 
 

@@ -13,6 +13,8 @@ from functools import partial
 
 import structlog
 
+from faultline.runtime.config_set import ConfigSet
+from faultline.runtime.reload import LiveConfig
 from faultline.runtime.settings import Settings
 from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import ConfigError
@@ -24,16 +26,16 @@ log = structlog.get_logger(__name__)
 Work = Callable[[Pulse, Metrics], Awaitable[None]]
 
 
-def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
+def work_of(name: str, settings: Settings, *, at: CrashHook = ignore, live: LiveConfig | None = None) -> Work:
     """The work of one process, ready to be started; `name` is a key of `PROCESSES`.
 
-    `at` is called with the name of each point at which a crash would matter.
+    `at` is called with the name of each point at which a crash would matter. `live` is what it shares with a reloader.
     """
     makers: dict[str, Callable[[Settings, Pulse, Metrics, CrashHook], Awaitable[None]]] = {
         "detector": _detector,
         "inventory": _inventory,
         "correlator": _correlator,
-        "responder": _responder,
+        "responder": partial(_responder, live=live or LiveConfig()),
         "chat": _chat,
         "notifier": _notifier,
         "gateway": _gateway,
@@ -114,7 +116,9 @@ async def _correlator(settings: Settings, pulse: Pulse, metrics: Metrics, _at: C
     ).run()
 
 
-async def _responder(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:
+async def _responder(
+    settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook, *, live: LiveConfig
+) -> None:
     from connectors.base import Connector
     from connectors.jobs.checkpoint_requests import CheckpointRequests
     from connectors.jobs.training import TrainingJobs
@@ -131,6 +135,7 @@ async def _responder(settings: Settings, pulse: Pulse, metrics: Metrics, at: Cra
     from connectors.power.work_hook import WorkHook
     from connectors.tickets.systems import ticket_desk
     from faultline.runtime.runbook_files import of_responder
+    from runbooks.engine.partition_worker import DecidingBy
     from runbooks.engine.process import Responder
     from streams.inventory.node_work import node_work
 
@@ -173,7 +178,7 @@ async def _responder(settings: Settings, pulse: Pulse, metrics: Metrics, at: Cra
             connectors.append(desk)
         else:
             log.info("no ticket system configured (jira.base_url, tickets.system): ticket steps are skipped")
-        await Responder(
+        responder = Responder(
             settings.kafka,
             settings.responder,
             connectors,
@@ -182,7 +187,15 @@ async def _responder(settings: Settings, pulse: Pulse, metrics: Metrics, at: Cra
             pulse=pulse,
             metrics=metrics,
             at=at,
-        ).run()
+            config=live.version,
+        )
+
+        async def adopt(new: Settings, found: ConfigSet) -> None:
+            books = await asyncio.to_thread(of_responder, new.responder)
+            responder.adopt(DecidingBy(books, new.responder, found.version))
+
+        live.adopt = adopt
+        await responder.run()
 
 
 async def _chat(settings: Settings, pulse: Pulse, metrics: Metrics, at: CrashHook) -> None:

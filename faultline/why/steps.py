@@ -23,6 +23,9 @@ def run_branch(run: Run, reviews: ReviewLog | None = None) -> Branch:
         f"runbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.outcome or run.state.value}",
         (
             branch("purpose", f"purpose: {first_sentence(plan.why)}") if plan.why else None,
+            branch("config", f"planned with runbooks and settings of version {run.config}")
+            if run.config
+            else None,
             branch("ended", why) if (why := ending_reason(run)) else None,
             *(_step(run, step, records.get(step.id), reviews) for step in plan.steps),
         ),

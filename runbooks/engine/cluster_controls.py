@@ -14,7 +14,7 @@ from runbooks.engine.approvals import may_relax_controls, stale
 from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second
-from streams.model.control import Control, ControlChange, Freeze, RolledBack, Switch, Trip
+from streams.model.control import ConfigInForce, Control, ControlChange, Freeze, RolledBack, Switch, Trip
 from streams.model.conversation import Command, Verb
 
 MAX_COMMANDS = 200
@@ -107,6 +107,16 @@ def tripped(control: Control, trip: Trip) -> ControlUpdate:
     text = f"the breaker tripped by {trip.rule}: {trip.reason}; no destructive step starts until an approver resets it"
     made = replace(control, breaker=trip)
     return _update(made, "control.trip", text, None, trip.at)
+
+
+def configured(control: Control, version: str, now: datetime) -> ControlUpdate:
+    """The owner of the cluster decides by this version of runbooks and settings from now on; nothing where it did before."""
+    if control.config is not None and control.config.version == version:
+        return ControlUpdate(control)
+    before = f", before it was {control.config.version}" if control.config is not None else ""
+    text = f"runbooks and settings of version {version} are in force{before}; runs keep the plan they have"
+    made = replace(control, config=ConfigInForce(version, now))
+    return _update(made, "control.config", text, None, now)
 
 
 def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpdate:

@@ -33,6 +33,11 @@ class CommandHandler:
         """Who resolved an incident: the correlator takes a moment until it publishes that it is over."""
         self._remarks: dict[str, None] = {}
 
+    def adopt(self, policy: ResponderSettings) -> None:
+        """Judge people's commands by this from now on."""
+        self._policy = policy
+        self._person_runs.adopt(policy)
+
     def handle(self, command: Command, now: datetime) -> None:
         """Give a command to every run of the incident that it is about, or to the cluster."""
         documents = self._documents

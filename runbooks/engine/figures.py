@@ -37,8 +37,12 @@ class ResponderFigures:
 
     def __init__(self, metrics: Metrics, settings: ResponderSettings) -> None:
         self._metrics = metrics
+        self.adopt(settings)
+
+    def adopt(self, settings: ResponderSettings) -> None:
+        """Show the mode and the kill switch of these settings from now on."""
         self._kill_switch = settings.kill_switch
-        metrics.set(shown.MODE, 1, settings.mode)
+        self._metrics.replace(shown.MODE, {(settings.mode,): 1.0})
 
     def committed(
         self,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from connectors.base import Outcome, Retry
 from runbooks.engine.call_slots import TICKET_SYSTEM, WINDOW, CallLimits, system_of
-from runbooks.engine.cluster_controls import unreadable_control
+from runbooks.engine.cluster_controls import configured, unreadable_control
 from runbooks.engine.commands import CommandHandler
 from runbooks.engine.commit_batch import CommitBatch, Outbox
 from runbooks.engine.external_changes import ExternalChanges
@@ -88,17 +88,20 @@ class PartitionState:
         budget: WorkBudget = UNLIMITED,
         acquired: bool = False,
         reviews: ReviewLog | None = None,
+        config: str | None = None,
     ) -> None:
         """`acquired`: `recovering` follows before the first `advance`, and counts the runs then.
 
-        `reviews` keeps what every guardrail says of each step in shadow mode.
+        `reviews` keeps what every guardrail says of each step in shadow mode. `config` is the version of runbooks and policy:
+        runs carry it, and the controls of the cluster say since when it is in force; None says nothing.
         """
         self._policy = policy
+        self._config = config
         self._budget = budget
         self._acquired = acquired
         documents = self._documents = PartitionDocuments(runs, unreadable, limits)
         self.runs, self.incidents = documents.runs, documents.incidents
-        self._planner = Planner(documents, runbooks, policy, actions)
+        self._planner = Planner(documents, runbooks, policy, actions, config)
         self._schedule = RunSchedule(
             documents, policy, actions, frozenset(runbook.id for runbook in runbooks), reviews
         )
@@ -131,6 +134,23 @@ class PartitionState:
             if number % AT_A_TIME == 0:
                 yield
 
+    def adopt(
+        self, runbooks: Sequence[Runbook], policy: ResponderSettings, config: str, now: datetime
+    ) -> None:
+        """Decide by these from now on, between two calls of `advance`: nothing is decided by half of them.
+
+        Runs keep the plan they have. Limits, switches and approvals are those of `policy` from the next step of every run on.
+        """
+        longer = _longest_window_s(policy) > _longest_window_s(self._policy)
+        self._policy, self._config = policy, config
+        self._planner.adopt(runbooks, policy, config)
+        self._schedule.adopt(frozenset(runbook.id for runbook in runbooks), policy)
+        self._handler.adopt(policy)
+        if longer:
+            # Runs that had left the shorter window count again: a limit must not forget what it is to limit.
+            for name, summary in list(self.runs.summaries.items()):
+                self._count_finished(name, summary, now)
+
     def _decoded(self) -> list[str]:
         return [name for name in self.runs if name not in self.runs.summaries]
 
@@ -158,8 +178,7 @@ class PartitionState:
         """Count a finished run that a guardrail may still ask about: a recent one, or one that holds a node cordoned."""
         policy, state = self._policy, self._documents.cluster(summary.cluster)
         window_s = policy.blast_radius.window_s
-        longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
-        recent = summary.updated_at > now - timedelta(seconds=longest_s)
+        recent = summary.updated_at > now - timedelta(seconds=_longest_window_s(policy))
         if recent and (run := self.runs.get(name)) is not None:
             state.run_counts.put(run)
         elif not recent and summary.may_hold(state.view.nodes, now, window_s):
@@ -274,6 +293,8 @@ class PartitionState:
         self._planner.continue_ended(now, self._budget.incidents)
         # The breaker sees all that was planned, and trips before any of it moves.
         for state in list(self._documents.clusters.values()):
+            if self._config is not None:
+                self._documents.control(state, configured(state.control, self._config, now), now)
             self._documents.control(state, state.watch(self.runs, self.incidents, self._policy, now), now)
         self._schedule.call_up(now)
         for name in self._schedule.ready.take(self._budget.runs):
@@ -383,6 +404,12 @@ class PartitionState:
         ]:
             self._reported_unreadable.add(run.id)
             self._documents.outbox.note(_unreadable_note(run), run.incident, run.cluster, now)
+
+
+def _longest_window_s(policy: ResponderSettings) -> float:
+    """How far back a limit looks at most."""
+    windows = policy.blast_radius.window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s
+    return max(windows)
 
 
 def _unreadable_note(run: UnreadableRun) -> TimelineNote:

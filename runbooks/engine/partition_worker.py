@@ -14,7 +14,7 @@ finish and be committed; the others are looked up by the successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,6 +28,7 @@ from runbooks.engine.crash_points import name_of, names_written
 from runbooks.engine.figures import ResponderFigures, pairs
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
+from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import Outgoing
@@ -75,6 +76,15 @@ class WorkerContext:
 
 
 @dataclass(frozen=True, slots=True)
+class DecidingBy:
+    """What runs are planned and judged by, loaded together and of one version."""
+
+    runbooks: Sequence[Runbook]
+    policy: ResponderSettings
+    config: str
+
+
+@dataclass(frozen=True, slots=True)
 class _InFlight:
     call: Call
     task: asyncio.Task[None]
@@ -97,6 +107,8 @@ class PartitionWorker:
         """By cluster: the latest record of `controls` where it cannot be decoded, and why."""
         self.inventory: tuple[TopicPartition, int] | None = None
         """How far the inventory was read; the state has reported all that follows from it once it has advanced."""
+        self.adopting: DecidingBy | None = None
+        """What is decided by from the next iteration on; None where nothing was loaded since the last one."""
         self.task: asyncio.Task[None] | None = None
         self.leaving = False
         self._around = around
@@ -121,6 +133,9 @@ class PartitionWorker:
         # The lease starts before the commit, so that the time the commit takes is already deducted.
         lease = Lease.begin(self._around.settings.lease_s, clock=self._around.clock, boot=self._around.boot)
         self._engage_where_unreadable()
+        if (new := self.adopting) is not None:
+            self.adopting = None
+            self.state.adopt(new.runbooks, new.policy, new.config, self._around.clock())
         self.state.advance(self._around.clock())
         await self._commit(lease)
         self._around.figures.iterated(self._around.boot() - began)

@@ -54,6 +54,10 @@ class PersonRuns:
         self._accepted: dict[str, None] = {}
         """Commands on nodes that were accepted here. After a takeover a repeated one gives the same signal, which counts once."""
 
+    def adopt(self, policy: ResponderSettings) -> None:
+        """Judge who may start a run by this from now on."""
+        self._policy = policy
+
     def handle(self, command: Command, now: datetime) -> str:
         """Do what the command asks for; why not, empty when it is done or was already."""
         if command.verb is not Verb.RUN:

@@ -59,14 +59,21 @@ class Planner:
         runbooks: Sequence[Runbook],
         policy: ResponderSettings,
         actions: frozenset[str],
+        config: str | None = None,
     ) -> None:
+        """`config` is the version of runbooks and policy, which every run that is started carries."""
         self._documents = documents
+        self._actions = actions
+        self.adopt(runbooks, policy, config)
+        self._full: set[str] = set()
+        """Runs reported as too large to be extended."""
+
+    def adopt(self, runbooks: Sequence[Runbook], policy: ResponderSettings, config: str | None) -> None:
+        """Plan by these from now on. A run keeps its plan."""
         self._runbooks = runbooks
         self._by_id = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
-        self._actions = actions
-        self._full: set[str] = set()
-        """Runs reported as too large to be extended."""
+        self._config = config
 
     def revise(self, incident: Incident, now: datetime) -> None:
         """Start a run for a new incident, or give its runs the new revision."""
@@ -172,6 +179,7 @@ class Planner:
             result = replanned(instead, incident, bound, now, round_=round_, why=why)
         else:
             result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        result = replace(result, run=replace(result.run, config=self._config))
         if why := oversized(result.run):
             self._leave(incident, why, now)
             return
@@ -231,6 +239,7 @@ class Planner:
         why = f"started by hand by {command.actor}"
         result = begin(incident, bound, now, round_=round_, why=why)
         run = as_started(result.run, command, known_groups(command, self._policy))
+        run = replace(run, config=self._config)
         if too_large := oversized(run):
             return too_large
         note = note_of_start(run, command, f"started runbook {bound.runbook} by hand")
@@ -251,7 +260,7 @@ class Planner:
         round_ = self.next_round(incident.id, bound, "")
         result = begin(incident, bound, now, round_=round_, why=shortened(why))
         run = as_started(result.run, command, known_groups(command, self._policy))
-        run = replace(run, steps=goes_on.records, continues=old.id)
+        run = replace(run, steps=goes_on.records, continues=old.id, config=self._config)
         if too_large := oversized(run):
             return too_large
         note = note_of_start(run, command, what)

@@ -17,7 +17,7 @@ from runbooks.engine.call_slots import CallLimits
 from runbooks.engine.commit_batch import PROCESS
 from runbooks.engine.figures import ResponderFigures
 from runbooks.engine.partition_state import PER_ITERATION, PartitionState
-from runbooks.engine.partition_worker import PartitionWorker, WorkerContext
+from runbooks.engine.partition_worker import DecidingBy, PartitionWorker, WorkerContext
 from runbooks.engine.run_index import UnreadableRun
 from runbooks.engine.run_summaries import (
     IncidentSummary,
@@ -63,6 +63,7 @@ class Responder:
         pulse: Beaten on every poll; ready once every owned partition has been read.
         metrics: Where to count; nowhere that is shown when not given.
         at: Called with the name of each crash point; `streams.model.crash_points` lists them.
+        config: The version of `runbooks` and `settings`, which runs carry.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Responder:
         pulse: Pulse | None = None,
         metrics: Metrics | None = None,
         at: CrashHook = ignore,
+        config: str | None = None,
     ) -> None:
         self._cluster = cluster
-        self._runbooks = runbooks
+        self._runbooks, self._policy, self._config = runbooks, settings, config
         by_action = {action: connector for connector in connectors for action in connector.actions}
         self._pulse = pulse or Pulse()
         self._metrics = metrics = metrics or Metrics(PROCESS)
@@ -108,6 +110,15 @@ class Responder:
             metrics=metrics,
         )
         metrics.watch(self._look)
+
+    def adopt(self, new: DecidingBy) -> None:
+        """Decide by these from the next iteration of each partition on. What of the settings is fixed at the start, the lease and
+        the numbers of calls, stays as it was."""
+        self._runbooks, self._policy, self._config = new.runbooks, new.policy, new.config
+        self._figures.adopt(new.policy)
+        for worker in self._workers.values():
+            worker.adopting = new
+            worker.news.set()
 
     async def run(self) -> NoReturn:
         """Own partitions and act on their incidents, until cancelled.
@@ -145,8 +156,8 @@ class Responder:
                 for run in store.unreadable.values()
             ]
             state = PartitionState(
-                self._runbooks, around.settings, frozenset(around.connectors), store.documents, unreadable,
-                limits=CallLimits.of(around.settings), budget=PER_ITERATION, acquired=True,
+                self._runbooks, self._policy, frozenset(around.connectors), store.documents, unreadable,
+                limits=CallLimits.of(around.settings), budget=PER_ITERATION, acquired=True, config=self._config,
             )  # fmt: skip
             self._workers[owned] = PartitionWorker(owned, state, around)
         return self._workers[owned]

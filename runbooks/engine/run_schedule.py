@@ -57,6 +57,10 @@ class RunSchedule:
         self.changed_targets: dict[tuple[str, str], None] = {}
         """Cluster and key of nodes and jobs whose inventory record has changed."""
 
+    def adopt(self, runbooks: frozenset[str], policy: ResponderSettings) -> None:
+        """Judge by these from now on."""
+        self._runbooks, self._policy = runbooks, policy
+
     def is_behind(self, now: datetime) -> bool:
         """Whether a run could be advanced right now."""
         free = self._documents.slots.free

@@ -42,10 +42,25 @@ def overlay_of(table: Path) -> Path | None:
     return None
 
 
+def overlay_folder() -> Path | None:
+    """The folder of this site's overlay; None without one."""
+    folder = os.environ.get(VARIABLE)
+    return Path(folder) if folder else None
+
+
 def overlay_files() -> list[Path]:
     """The files of this site's overlay, sorted; none without one."""
     folder = os.environ.get(VARIABLE)
-    return sorted(Path(folder).rglob("*.yaml")) if folder else []
+    return tables_in(Path(folder)) if folder else []
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """The files of an overlay, sorted. A mounted ConfigMap has its files a second time, in a folder whose name begins with two
+    points, at which its link `..data` points: those are left out."""
+    found = folder.rglob("*.yaml")
+    return sorted(
+        file for file in found if not any(p.startswith("..") for p in file.relative_to(folder).parts)
+    )
 
 
 def unknown_files(folder: Path) -> list[str]:
@@ -57,7 +72,7 @@ def unknown_files(folder: Path) -> list[str]:
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a directory")
     known = {str(table) for table in tables()}
-    files = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*.yaml"))]
+    files = [str(file.relative_to(folder)) for file in tables_in(folder)]
     if not files:
         return [f"{folder}: no *.yaml in it"]
     return [

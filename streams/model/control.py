@@ -61,6 +61,14 @@ class ControlChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigInForce:
+    """The version of runbooks and settings by which the responder that owns the cluster decides, and since when."""
+
+    version: str
+    since: AwareDatetime
+
+
+@dataclass(frozen=True, slots=True)
 class Control:
     """The controls of a cluster. The highest revision counts."""
 
@@ -76,4 +84,6 @@ class Control:
     """Ids of the commands that have been processed, latest last, bounded."""
     changes: tuple[ControlChange, ...] = ()
     """The latest changes, oldest first, bounded."""
+    config: ConfigInForce | None = None
+    """None where no responder has said, as before the first one of this release."""
     schema: int = 1

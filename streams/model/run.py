@@ -394,6 +394,9 @@ class Run:
     """The person who started it by hand; empty where Faultline started it by itself."""
     continues: str = ""
     """The run that ended early and that this one takes up again."""
+    config: str | None = None
+    """The version of runbooks and settings that its plan was made with (`faultline.runtime.config_set`); None where the process
+    had none, and in older documents. What the run does follows its plan, whatever is loaded later."""
     schema: int = SCHEMA
 
     @property

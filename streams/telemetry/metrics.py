@@ -60,6 +60,18 @@ BUILD_INFO = Family(
         Label("component", most=1, meaning="the process"),
     ),
 )
+CONFIG_INFO = Family(
+    "config_info",
+    "gauge",
+    "1 for the version of settings, runbooks and catalog in force, 0 for those before it; none where no file is loaded.",
+    (Label("digest", most=50, meaning="digest of the files, and the revision behind a plus sign"),),
+)
+CONFIG_RELOADS = Family(
+    "config_reloads",
+    "counter",
+    "Sets of changed files by what became of them: refused and needs_restart leave what was loaded before in force.",
+    (Label("outcome", ("loaded", "refused", "needs_restart"), meaning="what became of the set"),),
+)
 READY = Family("ready", "gauge", "1 while /ready answers 200.")
 STALLED = Family("stalled", "gauge", "1 while /live answers 503: a loop or a partition does not move on.")
 LAST_PROGRESS = Family(

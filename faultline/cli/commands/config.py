@@ -77,7 +77,31 @@ def local_findings(
         found.append(CheckFinding("fault", where, what, remedy))
     if settings is not None and not wrong:
         found += contradictions(settings)
+    found += _overlay_faults()
     return worst_first(found)
+
+
+def _overlay_faults() -> list[CheckFinding]:
+    """Values of a site's tables that do not fit: the detector and the correlator would not start with them."""
+    from faultline.checks.finding import CheckFinding
+    from faultline.lint import catalog, rules
+    from streams.config.table_overlay import overlay_folder
+    from streams.model.errors import ConfigError
+
+    folder = overlay_folder()
+    if folder is None:
+        return []
+    found = []
+    for lint in (catalog, rules):
+        try:
+            tables, unreadable = lint.tables(folder)
+        except ConfigError:
+            return []  # told of with the files
+        found += [one for one in unreadable if one.level == "fault"]
+        for name, source in tables.items():
+            found += lint.value_faults(name, source)
+    command = f"faultline catalog lint {folder}"
+    return [CheckFinding("fault", one.place, one.message, "correct the row", command) for one in found]
 
 
 def _refuse(ctx: click.Context, local: list[CheckFinding], in_settings: bool, output: str) -> NoReturn:

@@ -23,14 +23,21 @@ from faultline.runtime.processes import PROCESSES
 def command(config: Path | None, name: str) -> None:
     """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
     from faultline.runtime.logging_setup import configure
+    from faultline.runtime.reload import BeginAnew, LiveConfig, Reloader, begin_anew, starting_set
     from faultline.runtime.serve import serve
     from faultline.runtime.setting_files import require
-    from faultline.runtime.settings import load
     from faultline.runtime.tracing_setup import traced
     from faultline.runtime.wiring import work_of
 
-    settings = load(config)
+    settings, found = starting_set(config)
     require(settings, name)
     folding = configure(name, level=settings.log_level, form=settings.log_format)
-    with traced(settings, name):
-        asyncio.run(serve(name, settings, work_of(name, settings), look=folding.look))
+    live = LiveConfig(found.version if found.has_files else None)
+    reloader = Reloader(name, config, settings, now=found, live=live)
+    watch = [reloader.watch] if settings.reload_s and found.has_files else []
+    try:
+        with traced(settings, name):
+            work = work_of(name, settings, live=live)
+            asyncio.run(serve(name, settings, work, look=folding.look, beside=watch))
+    except BeginAnew:
+        begin_anew()

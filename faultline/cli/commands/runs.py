@@ -146,7 +146,7 @@ def row(run: Run) -> dict[str, Any]:
         "state": str(run.state), "outcome": str(run.outcome), "steps": len(run.steps), "finished_steps": done,
         "created_at": rfc3339(run.created_at), "updated_at": rfc3339(run.updated_at), "started_by": run.started_by,
         "continues": run.continues, "waits_for": held_by(run) if run.has_work else "", "reason": ending_reason(run),
-        "title": run.title,
+        "title": run.title, "config": run.config or "",
     }  # fmt: skip
 
 
@@ -183,6 +183,8 @@ def _show(run: Run) -> None:
         f"{run.id}  {run.plan.runbook} revision {run.plan.runbook_revision}, mode {run.plan.mode}{by}{goes_on}"
     )
     click.echo(f"{run.incident}  {run.title}")
+    if run.config is not None:
+        click.echo(f"planned with runbooks and settings of version {run.config}")
     click.echo(f"{stands(run)}; since {moment(run.created_at)}, changed {moment(run.updated_at)}\n")
     rows = []
     for planned in run.plan.steps:

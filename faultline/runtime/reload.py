@@ -1,0 +1,207 @@
+"""Notices that settings, runbooks or catalog have changed, and loads them without a restart: all of them, or nothing.
+
+A look is a digest over the files, every few seconds: the kernel's notices are unreliable on the links that a mounted ConfigMap
+swaps. A set has to lie still for two looks before it is tried. A program of its own then checks it whole (`faultline config
+check`: values, files, contradictions, tables), because this one holds the tables of the old set; and the digest must be the same
+afterwards. What is refused is logged once, counted, and not tried again until the files change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import structlog
+
+from faultline.runtime.config_set import ConfigSet, read_set
+from faultline.runtime.reloadable import change_for
+from faultline.runtime.settings import Settings, load
+from streams.model.errors import ConfigError, FaultlineError
+from streams.telemetry import metrics as shown
+from streams.telemetry.registry import Metrics
+
+log = structlog.get_logger(__name__)
+
+CHECK_S = 180.0
+"""How long the check may take: three seconds of one core, and half a minute was measured on a machine with ten times its load."""
+
+STAGGER_S = 10.0
+"""Replicas see a change at the same time, and must not all leave their group at once."""
+
+SHOWN = 5
+"""Faults of a refused set that are logged; `faultline config check` prints all."""
+
+Outcome = Literal["loaded", "refused", "needs_restart"]
+Adopt = Callable[[Settings, ConfigSet], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class LiveConfig:
+    """What the work of a process and its reloader share: the version at the start (None without any file), and who takes over
+    what is loaded later."""
+
+    version: str | None = None
+    adopt: Adopt | None = None
+
+
+def starting_set(path: Path | None) -> tuple[Settings, ConfigSet]:
+    """The settings, and a set that is at least as old: files that changed in between are noticed at the first look.
+
+    Raises:
+        ConfigError: when the settings are not valid, or a file cannot be read.
+    """
+    found = read_set(path, load(path))
+    return load(path), found
+
+
+class BeginAnew(FaultlineError):
+    """The process has to begin again in place: `run` replaces the program by itself."""
+
+
+class Reloader:
+    """Watches the files of one process.
+
+    Args:
+        process: Its name.
+        path: The settings file as it was given; None for that of the environment.
+        settings: What it works with.
+        live: Who takes a new set over at once; only asked for changes that are `live`.
+        now: The set that `settings` was loaded from.
+    """
+
+    def __init__(
+        self,
+        process: str,
+        path: Path | None,
+        settings: Settings,
+        *,
+        now: ConfigSet,
+        live: LiveConfig,
+    ) -> None:
+        self._process, self._path, self._live = process, path, live
+        self.settings = settings
+        self.now = now
+        """The set in force."""
+        self._seen = now
+        self._judged: ConfigSet | None = None
+        """The last set that was tried, whatever came of it."""
+
+    async def watch(self, metrics: Metrics) -> NoReturn:
+        """Look every `reload_s` seconds, until cancelled, and count what becomes of each set.
+
+        Raises:
+            BeginAnew: a new set is valid, and this process takes it over by beginning anew.
+        """
+        while True:
+            metrics.replace(shown.CONFIG_INFO, {(self.now.version,): 1.0})
+            await asyncio.sleep(self.settings.reload_s)
+            if (outcome := await self.look()) is not None:
+                metrics.add(shown.CONFIG_RELOADS, 1.0, outcome)
+
+    async def look(self) -> Outcome | None:
+        """Look once, and load a set that is new, lies still and is valid. Returns what became of a set that was tried."""
+        try:
+            found = await asyncio.to_thread(read_set, self._path, self.settings)
+        except ConfigError as error:
+            # Files that are being replaced; a set that stays so is refused by the check of the next start, and told by doctor.
+            log.debug("files of the configuration cannot be read now", reason=str(error))
+            return None
+        still, self._seen = found == self._seen, found
+        if not still or found in (self.now, self._judged):
+            return None
+        if found.revision and found.revision == self.now.revision and found.digest != self.now.digest:
+            self._judged = found
+            log.warning(
+                "files of the configuration changed, REVISION did not: nothing is loaded until it does",
+                revision=found.revision, in_force=self.now.version,
+            )  # fmt: skip
+            return None
+        return await self._try(found)
+
+    async def _try(self, found: ConfigSet) -> Outcome | None:
+        faults = await self._faults()
+        try:
+            settings = await asyncio.to_thread(load, self._path) if not faults else self.settings
+            places = settings.responder.runbook_dirs, settings.slack.owners_file
+            moved = places != (self.settings.responder.runbook_dirs, self.settings.slack.owners_file)
+            again = await asyncio.to_thread(read_set, self._path, settings)
+        except ConfigError as error:
+            log.debug("files of the configuration changed while they were read", reason=str(error))
+            return None
+        if not moved and again != found:
+            return None  # it is written still: the next looks see when it lies still
+        self._judged = found
+        if faults:
+            self._refuse(again, faults)
+            return "refused"
+        change = change_for(self._process, (self.settings, self.now), (settings, again))
+        if change.how == "restart":
+            log.error(
+                "configuration NOT loaded: it changes settings that need a restart, and is not applied in part",
+                needs_restart=list(change.keys), version=again.version, in_force=self.now.version,
+                remedy=f"kubectl -n faultline rollout restart deploy/{self._process}",
+            )  # fmt: skip
+            return "needs_restart"
+        if change.how == "live" and self._live.adopt is not None:
+            try:
+                await self._live.adopt(settings, again)
+            except ConfigError as error:
+                self._refuse(again, str(error).splitlines())
+                return "refused"
+        if change.how == "anew":
+            keys = list(change.keys)
+            log.info("configuration loaded: beginning anew in place", version=again.version, keys=keys)
+            await asyncio.sleep(random.uniform(0, min(STAGGER_S, self.settings.reload_s)))
+            raise BeginAnew(f"configuration {again.version}")
+        log.info(
+            "configuration loaded",
+            version=again.version,
+            before=self.now.version,
+            keys=list(change.keys),
+            how=change.how,
+        )
+        self.settings, self.now, self._seen, self._judged = settings, again, again, None
+        return "loaded"
+
+    def _refuse(self, found: ConfigSet, faults: list[str]) -> None:
+        log.error(
+            "configuration NOT loaded: it is not valid as a whole, and what was loaded before stays in force",
+            faults=faults[:SHOWN], more=max(0, len(faults) - SHOWN), version=found.version, in_force=self.now.version,
+            remedy="faultline config check",
+        )  # fmt: skip
+
+    async def _faults(self) -> list[str]:
+        """What `faultline config check` says of the files, in a program of its own; empty where all is valid."""
+        given = ["--config", str(self._path)] if self._path is not None else []
+        command = [
+            sys.executable, "-m", "faultline", *given, "config", "check", "--process", self._process, "-o", "json",
+        ]  # fmt: skip
+        checking = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(CHECK_S):
+                told, said = await checking.communicate()
+        except TimeoutError:
+            return [f"the check took longer than {CHECK_S:g} s"]
+        finally:
+            if checking.returncode is None:
+                checking.kill()
+                await checking.wait()
+        if checking.returncode == 0:
+            return []
+        lines = [json.loads(line) for line in told.decode(errors="replace").splitlines() if line[:1] == "{"]
+        found = [f"{one['where']}: {one['what']}" for one in lines if one.get("record") == "fault"]
+        return found or [said.decode(errors="replace").strip()[-500:] or f"exit code {checking.returncode}"]
+
+
+def begin_anew() -> NoReturn:
+    """Replace this program by itself, with the arguments and the environment that it was started with."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
