@@ -65,6 +65,7 @@ COMMANDS = {
     "scenario": "lint scenarios of the simulation, and try whether they can be played",
     "shadow": "compare what shadow-mode runs would have done with what operators did",
     "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
+    "support": "write a bundle for whoever helps: versions, findings, lags, the latest incidents; names replaced",
     "topics": "create, alter or compare the Kafka topics",
     "whatif": "decide a capture again with an edit, and show what differs, with why (read-only)",
     "why-not": "explain why a node was not cordoned, a job not resumed, or no incident opened",

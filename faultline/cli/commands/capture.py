@@ -104,7 +104,7 @@ def command(
     asked = {"from": begin_text or "", "to": end_text or "now", "lead": lead_text or ""}
     order = _order(settings, asked, incident_id, _topics(topics) if topics else None)
     if redact:
-        order = replace(order, learning=_learning(settings.cluster, directory, key_file))
+        order = replace(order, learning=learning_of(settings.cluster, directory, key_file))
     manifest = asyncio.run(_take(settings, directory, order))
     for line in doubts(manifest):
         click.echo(f"faultline: {line}", err=True)
@@ -180,7 +180,7 @@ async def _order_of_incident(
     return Order(begin, last, _records_from(begin, lead), record=needed, incident=incident.id, asked=asked)
 
 
-def _learning(cluster: str, directory: Path, key_file: Path | None) -> Learning:
+def learning_of(cluster: str, directory: Path, key_file: Path | None) -> Learning:
     """With the key of the file; a new one without it, which is written to it, or printed."""
     from faultline.replay.manifest import MANIFEST
     from faultline.replay.redaction.pseudonyms import KEY_BYTES

@@ -1,0 +1,1 @@
+"""`faultline support`: what is gathered, redacted and packed for whoever helps."""
