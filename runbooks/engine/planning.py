@@ -146,6 +146,10 @@ class Planner:
             # What that run did to the job and the node is unknown, and must not be done again.
             self._leave(incident, f"its finished run {unreadable[0].id} cannot be read", now)
             return
+        if not runs.of(incident.id) and (lost := self._lost_run(incident)):
+            # Only noted: a report would change the incident's state, and with it what shows that a run was there.
+            self._note_none(incident, lost, now)
+            return
         step = after.plan.escalation if after is not None else None
         work = work_of(incident.facts) if incident.family == IncidentFamily.PLANNED_WORK else None
         if step is None and work is not None and work.runbook:
@@ -295,6 +299,23 @@ class Planner:
         self._note_none(incident, why, now)
         report = RunReport("run.awaiting_approval", reason=why)
         self._documents.outbox.report(report, incident.id, incident.cluster, now)
+
+    def _lost_run(self, incident: Incident) -> str:
+        """What shows that a run of the incident was there that is not there any more; empty where nothing does.
+
+        An incident is mitigated once its run has reported that it began, in the same commit; and its cordon stands on a node. So
+        the topic was made anew, or the broker restored from an older copy.
+        """
+        view = self._documents.cluster(incident.cluster).view
+        named = dict.fromkeys(filter(None, (incident.root.node, faulty_entity(incident).node)))
+        marked = [n for n in named if (node := view.nodes.get(n)) is not None and incident.id in node.owners]
+        if not marked and incident.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+            return ""
+        shown = f"node {', '.join(marked)} carries its cordon" if marked else f"it is {incident.state}"
+        return (
+            f"{shown}, so a run has acted for it, and none is on record: runs were lost. What that run did is not known and not "
+            "done again; see to its node and jobs, then start a runbook by hand or resolve the incident"
+        )
 
     def _note_none(self, incident: Incident, why: object, now: datetime) -> None:
         note = TimelineNote("run.none", f"manual action required: {why}")

@@ -42,24 +42,29 @@ _LISTEN_MS = 10_000
 class Claim:
     """A process with this `cluster` in its settings wants to use these topics.
 
-    `replaces` is the previous name when an operator has renamed the cluster.
+    `replaces` is the previous name when an operator has renamed the cluster. `kafka` is the id of the Kafka cluster that it was
+    written to, empty in claims of earlier releases; `adopts` is the id before, where an operator has moved the topics.
     """
 
     cluster: str
     by: str
     at: AwareDatetime
     replaces: str = ""
+    kafka: str = ""
+    adopts: str | None = None
     schema: int = 1
 
 
 def holder(claims: Iterable[Claim]) -> Claim | None:
     """The claim that holds the topics. It depends on the order of the log alone, so all readers agree.
 
-    The first claim holds; a later one takes over only where it names the cluster that it replaces.
+    The first claim holds; a later one takes over only where it names the cluster that it replaces, or the Kafka that it left.
     """
     held: Claim | None = None
     for claim in claims:
-        if held is None or (claim.cluster != held.cluster and claim.replaces == held.cluster):
+        renamed = held is not None and claim.cluster != held.cluster and claim.replaces == held.cluster
+        moved = held is not None and claim.cluster == held.cluster and claim.adopts == held.kafka
+        if held is None or renamed or moved:
             held = claim
     return held
 
@@ -68,13 +73,13 @@ async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock 
     """Bind the topics to the cluster, or check that they are. `by` says in messages which process asked.
 
     Raises:
-        ConfigError: they belong to another cluster.
+        ConfigError: they belong to another cluster, or are a copy of those that do.
         Unreachable: when no broker answers.
     """
-    claims = await read_claims(settings)
+    claims, kafka = await read_claims(settings), await kafka_id(settings)
     held = holder(claims)
     if held is None:
-        await _write(settings, Claim(cluster, by, clock()))
+        await _write(settings, Claim(cluster, by, clock(), kafka=kafka))
         # Another process may have claimed at the same time: the order of the log decides.
         held = holder(await read_claims(settings))
     assert held is not None
@@ -83,6 +88,40 @@ async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock 
         if not any(one.cluster == cluster and one.at > since for one in claims):
             await _write(settings, Claim(cluster, by, clock()))
         raise ConfigError(refusal(held, cluster, settings.topic_prefix))
+    if held.kafka and kafka and held.kafka != kafka:
+        raise ConfigError(copy_refusal(held, kafka, settings))
+
+
+async def kafka_id(settings: KafkaSettings) -> str:
+    """The id that a Kafka cluster gave itself when it was made; empty for a broker that tells none.
+
+    Raises:
+        Unreachable: when no broker answers.
+    """
+    client = clients.admin(settings)
+    try:
+        await clients.started(client, settings)
+        about = await client.describe_cluster()
+    except KafkaError as error:
+        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {plain(error)}") from error
+    finally:
+        await client.close()
+    return str(about.get("cluster_id") or "")
+
+
+async def adopt_kafka(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock = utc_now) -> None:
+    """Bind the topics to the Kafka cluster on which they are now; nothing where they are. For an operator who knows that nothing
+    acts by the topics of the former one any more.
+
+    Raises:
+        ConfigError: they belong to another cluster.
+    """
+    held, kafka = holder(await read_claims(settings)), await kafka_id(settings)
+    if held is None or held.kafka == kafka:
+        return
+    if held.cluster != cluster:
+        raise ConfigError(refusal(held, cluster, settings.topic_prefix))
+    await _write(settings, Claim(cluster, by, clock(), kafka=kafka, adopts=held.kafka))
 
 
 async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
@@ -158,6 +197,16 @@ def refusal(held: Claim, cluster: str, prefix: str) -> str:
         "  Two clusters would share consumer groups here, and each would miss faults of the other. Give this\n"
         f"  installation a kafka.topic_prefix of its own, or set cluster: {held.cluster}. If the cluster is called {cluster}\n"
         f"  from now on: stop all processes, then `faultline topics apply --rename-from {held.cluster}`"
+    )
+
+
+def copy_refusal(held: Claim, kafka: str, settings: KafkaSettings) -> str:
+    """Why a process is rejected by a copy of its topics, and the ways out."""
+    return (
+        f"kafka.bootstrap: the topics were bound to cluster {held.cluster} on the Kafka cluster {held.kafka}, and "
+        f"{settings.bootstrap} is the Kafka cluster {kafka}: this is a copy of them, or the wrong broker\n"
+        "  Two pipelines on copies of the same topics would both act. Point kafka.bootstrap at the former one. If that is gone\n"
+        "  for good, or nothing works with it any more: `faultline topics apply --adopt-kafka`, then start the processes"
     )
 
 

@@ -43,21 +43,26 @@ def command() -> None:
     metavar="CLUSTER",
     help="Previous cluster name, for a rename; stop all processes first.",
 )
+@click.option(
+    "--adopt-kafka",
+    is_flag=True,
+    help="The topics are a copy, and the Kafka cluster they came from is not used any more: bind them to this one.",
+)
 @output_option
 @click.pass_obj
-def apply(config: Path | None, old: str | None, output: str) -> None:
+def apply(config: Path | None, old: str | None, output: str, *, adopt_kafka: bool) -> None:
     """Create missing topics, alter those that differ, wait for the brokers, and bind the topics to `cluster` of the settings.
 
-    Topics bound to another cluster are left unchanged, with exit code 2.
+    Topics bound to another cluster, or copied from another Kafka cluster, are left unchanged, with exit code 2.
     """
     from faultline.runtime.settings import load
 
     settings = load(config)
-    changes = asyncio.run(_apply(settings, old))
+    changes = asyncio.run(_apply(settings, old, adopt_kafka=adopt_kafka))
     _show(changes, output)
 
 
-async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
+async def _apply(settings: Settings, old: str | None, *, adopt_kafka: bool) -> list[TopicChange]:
     from streams.kafka import installation, provisioning
 
     by = f"topics apply on {socket.gethostname()}"
@@ -65,6 +70,10 @@ async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
         await installation.rename(settings.kafka, old, settings.cluster, by)
     await installation.refuse_others(settings.kafka, settings.cluster)
     changes = await provisioning.apply(settings.kafka)
+    held = installation.holder(await installation.read_claims(settings.kafka))
+    if adopt_kafka or (held is not None and not held.kafka):
+        # A claim of an earlier release does not say which Kafka it is of: it is completed, once.
+        await installation.adopt_kafka(settings.kafka, settings.cluster, by)
     await installation.claim(settings.kafka, settings.cluster, by)
     return changes
 
