@@ -25,8 +25,9 @@ RESTART = ("cluster", "log_format", "log_level", "http_port", "http_host", "relo
 LIVE = frozenset(
     f"responder.{key}"
     for key in (
-        "mode", "kill_switch", "runbook_dirs", "tenants", "blast_radius", "breaker", "protect", "closed_times", "notices", "rollout",
-        "freshness_s", "snooze_max_s", "approval_expiry_s", "approvers", "approval_groups", "people", "approval_classes",
+        "mode", "kill_switch", "runbook_dirs", "tenants", "blast_radius", "breaker", "protect", "closed_times",
+        "notices", "rollout", "freshness_s", "snooze_max_s", "approval_expiry_s", "approvers", "approval_groups",
+        "people", "approval_classes",
     )
 )  # fmt: skip
 """What the responder judges by. Its lease and the numbers of its calls are fixed when it takes up a partition."""
@@ -37,7 +38,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "correlator": ("correlator",),
     "responder": ("responder", "node_work", "evidence", "slurm", "tickets", "jira", "inventory.maintenance_marks",
                   "console.public_url"),
-    "chat": ("slack", "responder.lease_s"),
+    "chat": ("slack", "responder.lease_s", "responder.tenants"),
     "notifier": ("notifier", "posts", "console.public_url", "responder.lease_s", "responder.approval_expiry_s"),
     "gateway": ("gateway", "slack", "console", "responder"),
     "archive": ("archive",),

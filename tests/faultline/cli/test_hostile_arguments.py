@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faultline.cli.commands.capture import _learning, _order
+from faultline.cli.commands.capture import _order, learning_of
 from faultline.cli.main import cli
 from faultline.cli.names import picked
 from faultline.runtime.settings import Settings
@@ -40,7 +40,7 @@ def test_what_is_still_to_come_cannot_be_taken(capsys: pytest.CaptureFixture[str
 def test_a_key_is_not_put_into_what_is_given_away(tmp_path: Path) -> None:
     directory = tmp_path / "given-away"
     with pytest.raises(BadInput, match="given away with it"):
-        _learning("c1", directory, directory / "keys" / "key.hex")
+        learning_of("c1", directory, directory / "keys" / "key.hex")
     assert not directory.exists()
 
 

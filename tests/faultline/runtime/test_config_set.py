@@ -149,9 +149,12 @@ def test_every_section_that_the_wiring_reads_is_in_the_table() -> None:
     for process in PROCESSES:
         body = re.search(rf"async def _{process}\(.*?(?=\nasync def |\Z)", text, re.DOTALL)
         assert body is not None
-        read = set(re.findall(r"settings\.(\w+)", body[0]))
-        known = {key.split(".")[0] for key in (*USES[process], *RESTART)}
-        assert read <= known, f"{process} reads {read - known}"
+        for section, key in re.findall(r"settings\.(\w+)(?:\.(\w+))?", body[0]):
+            name = f"{section}.{key}" if key else section
+            known = (*USES[process], *RESTART)
+            assert any(f"{name}.".startswith(f"{one}.") or one.startswith(f"{name}.") for one in known), (
+                f"{process} reads {name}"
+            )
 
 
 def test_every_setting_says_how_a_change_takes_effect() -> None:
