@@ -22,7 +22,18 @@ from enum import StrEnum
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-NEEDS = ("kafka", "cluster", "helm", "rsyslog", "telegraf", "alertmanager", "slurm", "containers", "browser")
+NEEDS = (
+    "kafka",
+    "cluster",
+    "helm",
+    "rsyslog",
+    "telegraf",
+    "alertmanager",
+    "prometheus",
+    "slurm",
+    "containers",
+    "browser",
+)
 """Markers of tests that need a part of the testbed: `make testbed` builds it, and they do not run without it."""
 
 SERVERS = frozenset({*NEEDS, "embedded", "server"})

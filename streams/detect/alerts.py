@@ -38,6 +38,9 @@ KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "a
 }
 """Kinds that the label of an alert may name."""
 
+_SUBTYPE = re.compile(r"[a-z][a-z0-9_]{1,39}")
+"""What a rule may name as subtype: the word of a row, no sentence."""
+
 _SEPARATORS = str.maketrans("", "", "_-./: ")
 _PORTS = ("port", "ifName", "interface", "ifDescr", "ifname", "port_name")
 _SWITCHES = ("switch", "sysName", "switch_name")
@@ -108,6 +111,7 @@ class AlertSheet(Strict):
     """`catalog/alerts.yaml`."""
 
     kind_label: str
+    subtype_label: str
     ignored: frozenset[str]
     system_namespaces: str
     severities: Mapping[str, Severity]
@@ -163,7 +167,10 @@ class Alerts:
         own_kind = labels.get(self._sheet.kind_label)
         if own_kind is not None:
             severity = self._sheet.severities.get(labels.get("severity", "").lower(), Severity.WARNING)
-            return (own_kind, severity, "") if own_kind in KINDS else (UNMAPPED, Severity.INFO, "")
+            if own_kind not in KINDS:
+                return UNMAPPED, Severity.INFO, ""
+            subtype = labels.get(self._sheet.subtype_label, "")
+            return own_kind, severity, subtype if _SUBTYPE.fullmatch(subtype) else ""
         for row, pattern, where in self._rows:
             if not pattern.search(name):
                 continue

@@ -13,6 +13,7 @@ from sandbox.fake_services.__main__ import main as standins
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+MONITORING = ("prometheus", "grafana")
 
 
 def test_every_process_is_a_service() -> None:
@@ -48,7 +49,37 @@ def test_ports_are_published_on_loopback_only() -> None:
 
 def test_stand_ins_run_only_when_asked_for() -> None:
     assert SERVICES["standins"]["profiles"] == ["standins"]
-    assert all(not service.get("profiles") for name, service in SERVICES.items() if name != "standins")
+    others = {name: service for name, service in SERVICES.items() if name not in {"standins", *MONITORING}}
+    assert all(not service.get("profiles") for service in others.values())
+
+
+def test_prometheus_and_grafana_run_only_when_asked_for_and_nothing_waits_for_them() -> None:
+    assert all(SERVICES[name]["profiles"] == ["monitoring"] for name in MONITORING)
+    assert not any(set(MONITORING) & set(service.get("depends_on", {})) for service in SERVICES.values())
+
+
+def test_prometheus_scrapes_every_process_and_reads_every_rule() -> None:
+    config = yaml.safe_load((ROOT / "k8s/monitoring/prometheus.yml").read_text())
+    (job,) = config["scrape_configs"]
+    processes = {name for name, service in SERVICES.items() if service.get("command", [""])[0] == "run"}
+    port = SERVICES["detector"]["environment"]["FAULTLINE_HTTP_PORT"]
+    assert set(job["static_configs"][0]["targets"]) == {f"{name}:{port}" for name in processes}
+    assert config["rule_files"] == [f"{mounts('prometheus')['./k8s/monitoring/rules']}/*.yaml"]
+
+
+def test_grafana_finds_the_dashboards_where_its_provider_looks_and_prometheus_where_its_source_does() -> None:
+    provisioning = ROOT / "k8s/monitoring/grafana/provisioning"
+    (provider,) = yaml.safe_load((provisioning / "dashboards/faultline.yaml").read_text())["providers"]
+    assert provider["options"]["path"] == mounts("grafana")["./k8s/monitoring/dashboards"]
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == f"http://prometheus:{SERVICES['prometheus']['ports'][0].rpartition(':')[2]}"
+
+
+def mounts(name: str) -> dict[str, str]:
+    """Where a service has the files and folders of this repository."""
+    bound = [volume.split(":") for volume in SERVICES[name]["volumes"] if volume.startswith("./")]
+    assert all((ROOT / source).exists() for source, *_ in bound)
+    return {source: target for source, target, *_ in bound}
 
 
 def test_volumes_that_are_used_are_declared() -> None:

@@ -1,9 +1,9 @@
 """Build the testbed: ``python -m tests.testbed.build [--if-toolchain] [PART …]``.
 
 Kafka's jars come through Maven; etcd, the Kubernetes control plane, KWOK, the training operator, Helm and Telegraf
-are compiled by Go; rsyslog is unpacked from Debian's packages. On Debian, as root, a container engine is installed from its
-packages and two images are made of them. Each part is built once and again only when its recipe changes. One part after the
-other, each with all cores that the memory carries.
+are compiled by Go; rsyslog and Prometheus are unpacked from Debian's packages. On Debian, as root, a container engine is
+installed from its packages and two images are made of them. Each part is built once and again only when its recipe changes.
+One part after the other, each with all cores that the memory carries.
 
 What it costs on two cores, from nothing: about 17 minutes (Kafka 15 s, etcd 40 s, KWOK 1 min, training operator 1 min,
 Kubernetes 4 min, Helm 2 min, Telegraf 3 min, the engine 40 s, images 4 min), 2 GB of memory at the API server's link, 570 MB of

@@ -217,6 +217,8 @@ PARTS = (
         DEBIAN,
         packages=("rsyslog", "rsyslog-kafka", "librdkafka1", "libestr0", "libfastjson4"),
     ),
+    # promtool comes with it. Its pages need more packages; its API and its rules need none.
+    Part("prometheus", "debian", "prometheus", DEBIAN, packages=("prometheus",)),
     Part(
         "engine",
         "debian",
