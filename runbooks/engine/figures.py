@@ -14,6 +14,7 @@ from streams.model.incident import Incident
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepRecord, StepState
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
+from streams.telemetry.tracing import incident_trace
 
 IncidentOf = Callable[[str], Incident | None]
 """Returns an incident by its id; None where it is not known."""
@@ -103,16 +104,18 @@ class ResponderFigures:
         # What a person started by hand, or is tried again, says nothing about how fast Faultline is.
         if run.started_by or run.round > 1 or (incident := incident_of(run.incident)) is None:
             return
-        self._metrics.observe(
-            shown.EFFECT_DELAY, (at - incident.opened_at).total_seconds(), planned.action
-        )  # fmt: skip
+        trace_id = incident_trace(run.incident)
+        opened_s, fault_s = (
+            (at - since).total_seconds() for since in (incident.opened_at, incident.fault_at)
+        )
+        self._metrics.observe(shown.EFFECT_DELAY, opened_s, planned.action, trace_id=trace_id)
         if is_first:
-            self._metrics.observe(shown.FAULT_TO_EFFECT, (at - incident.fault_at).total_seconds())
+            self._metrics.observe(shown.FAULT_TO_EFFECT, fault_s, trace_id=trace_id)
 
     def _recovered(self, run: Run, record: StepRecord, incident_of: IncidentOf) -> None:
         if record.finished_at is not None and (incident := incident_of(run.incident)) is not None:
             recovered_s = (record.finished_at - incident.fault_at).total_seconds()
-            self._metrics.observe(shown.JOB_RECOVERY, recovered_s)
+            self._metrics.observe(shown.JOB_RECOVERY, recovered_s, trace_id=incident_trace(run.incident))
 
 
 def pairs(before: Mapping[str, Run], batch: CommitBatch) -> list[tuple[Run | None, Run]]:

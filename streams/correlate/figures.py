@@ -19,6 +19,7 @@ from streams.model.pulse import Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.lag import LagMeter, Processed
 from streams.telemetry.registry import Metrics
+from streams.telemetry.tracing import incident_trace
 
 log = structlog.get_logger(__name__)
 
@@ -59,10 +60,12 @@ class CorrelatorFigures:
             if incident.revision > 1:
                 continue
             self._metrics.add(shown.INCIDENTS_OPENED, 1, incident.family)
-            self._metrics.observe(shown.DETECTION_DELAY, incident.detection_delay.total_seconds())
+            trace_id = incident_trace(incident.id)
+            detected_s = incident.detection_delay.total_seconds()
+            self._metrics.observe(shown.DETECTION_DELAY, detected_s, trace_id=trace_id)
             if (read_at := incident.evident_read_at) is not None:
                 waited_s = (now - read_at).total_seconds()
-                self._metrics.observe(shown.INCIDENT_DELAY, waited_s, incident.family)
+                self._metrics.observe(shown.INCIDENT_DELAY, waited_s, incident.family, trace_id=trace_id)
         merged = sum(entry.event == "incident.merged" for entry in changes.timeline)
         self._metrics.add(shown.CULPRIT_CHANGES, merged)
 

@@ -12,6 +12,7 @@ from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
+from streams.telemetry.trace_context import TraceContext
 
 
 class DetectorFigures:
@@ -25,8 +26,8 @@ class DetectorFigures:
         self._metrics = metrics
         self._clock = clock
 
-    def delivered(self, batch: Batch) -> None:
-        """Count a batch whose signals are acknowledged and whose offsets are committed."""
+    def delivered(self, batch: Batch, context: TraceContext | None = None) -> None:
+        """Count a batch whose signals are acknowledged and whose offsets are committed; `context` is its span's."""
         metrics, now = self._metrics, self._clock()
         for topic, counts in batch.counts.items():
             metrics.add(shown.RECORDS, counts.signalling, topic, "signals")
@@ -39,18 +40,16 @@ class DetectorFigures:
         if batch.letters:
             metrics.add(shown.DEAD_LETTERS, len(batch.letters) - batch.failures, STAGE, "unreadable")
             metrics.add(shown.DEAD_LETTERS, batch.failures, STAGE, "failed")
-        kinds: Counter[str] = Counter()
-        unknown: Counter[str] = Counter()
-        for signal in batch.signals:
-            kinds[signal.kind] += 1
-            if (what := _unknown(signal)) is not None:
-                unknown[what] += 1
-            if signal.first_at is None:  # a count of repeats waits for the end of its window
-                metrics.observe(shown.SIGNAL_DELAY, now - signal.occurred_at.timestamp())
-        for kind, count in kinds.items():
+        for kind, count in Counter([signal.kind for signal in batch.signals]).items():
             metrics.add(shown.SIGNALS, count, kind)
-        for what, count in unknown.items():
-            metrics.add(shown.UNKNOWN_CODES, count, what)
+        for what, count in Counter(map(_unknown, batch.signals)).items():
+            if what is not None:
+                metrics.add(shown.UNKNOWN_CODES, count, what)
+        # A count of repeats waits for the end of its window, which is no delay.
+        delays = [now - one.occurred_at.timestamp() for one in batch.signals if one.first_at is None]
+        if delays and context is not None and context.sampled:
+            metrics.observe(shown.SIGNAL_DELAY, delays.pop(), trace_id=context.trace_id)
+        metrics.observe_all(shown.SIGNAL_DELAY, delays)
 
 
 def _unknown(signal: Signal) -> str | None:

@@ -41,6 +41,7 @@ from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.telemetry import semconv, tracing
 from streams.telemetry.registry import Metrics
+from streams.telemetry.trace_context import TraceContext
 
 Polled = Mapping[TopicPartition, Sequence[Any]]
 
@@ -196,15 +197,17 @@ class DetectorProcess:
     async def _deliver(self, batch: Batch) -> None:
         # Taken with the batch: by the time of the commit more may have been read.
         offsets = self._partitions.offsets_to_commit(batch.places)
+        context: TraceContext | None = None
         if batch.signals or batch.letters:
             with _span(batch) as span:
+                context = span.context
                 await self._write(
                     self._partitions.producer,
                     batch.outgoing(self._kafka.cluster_partitions, span.headers),
                 )
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
         await self._partitions.commit(offsets)
-        self._figures.delivered(batch)
+        self._figures.delivered(batch, context)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
             self._pulse.count("records", counts.records)

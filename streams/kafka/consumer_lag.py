@@ -42,12 +42,13 @@ class ConsumerLag:
         unfinished: Callable[[TopicPartition], int | None] = lambda place: None,
         written_ms: Callable[[TopicPartition], int | None] = lambda place: None,
         waits: Callable[[TopicPartition], bool] = lambda place: False,
+        meter: LagMeter | None = None,
     ) -> None:
         self._prefix = settings.topic_prefix
         self._unfinished = unfinished
         self._written_ms = written_ms
         self._waits = waits
-        self.meter = LagMeter()
+        self.meter = meter or LagMeter()
         self.meter.show(metrics)
         pulse.stuck = lambda: self.meter.stuck
         metrics.watch(self.look)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -141,22 +141,28 @@ class Metrics(Collector):
             new[series] = new.get(series, 0.0) + value
         known.update(new)
 
-    def observe(
-        self, family: Family, value: float, *values: str, count: int = 1, trace_id: str | None = None
-    ) -> None:
-        """Add `count` observations of one value to a histogram. A time that would be negative counts as 0: clocks differ."""
+    def observe(self, family: Family, value: float, *labels: str, trace_id: str | None = None) -> None:
+        """Add an observation to a histogram. A time that would be negative counts as 0: clocks differ."""
         if family not in self._families:
             return
         value = max(0.0, value)
-        series = self._series(family, self._families[family], values)
-        kept = self._distributions.get((family, series))
-        if kept is None:
-            kept = self._distributions[family, series] = _Distribution([0] * (len(family.buckets) + 1))
+        kept = self._distribution(family, labels)
         place = bisect_left(family.buckets, value)
-        kept.counts[place] += count
-        kept.total += value * count
+        kept.counts[place] += 1
+        kept.total += value
         if trace_id is not None:
             kept.exemplars[place] = Exemplar({"trace_id": trace_id}, value, time.time())
+
+    def observe_all(self, family: Family, values: Iterable[float], *labels: str) -> None:
+        """Add many observations to one series."""
+        if family not in self._families:
+            return
+        kept = self._distribution(family, labels)
+        counts, buckets, total = kept.counts, family.buckets, 0.0
+        for value in values:
+            counts[bisect_left(buckets, value)] += 1
+            total += max(0.0, value)
+        kept.total += total
 
     def read_at_scrape(self, family: Family, reading: Reading) -> None:
         """Have a gauge computed whenever it is asked for: what ages by itself, even while the event loop hangs."""
@@ -230,6 +236,13 @@ class Metrics(Collector):
                 series = self._series(family, found, labels)
                 found[series] = max(value, found.get(series, value))
         return found
+
+    def _distribution(self, family: Family, labels: Series) -> _Distribution:
+        series = self._series(family, self._families[family], labels)
+        kept = self._distributions.get((family, series))
+        if kept is None:
+            kept = self._distributions[family, series] = _Distribution([0] * (len(family.buckets) + 1))
+        return kept
 
     def _begin(self, family: Family, series: dict[Series, float]) -> None:
         """Show all series of a family with one table of values from the start: the first increase then shows as one."""

@@ -143,3 +143,8 @@ def incident_headers(incident: str) -> Headers:
 def run_headers(incident: str, run: str) -> Headers:
     """The headers of a record about a run; none while tracing is off."""
     return of_run(incident, run).headers if _tracer is not None else ()
+
+
+def incident_trace(incident: str) -> str | None:
+    """The trace of an incident, for exemplars; None while tracing is off."""
+    return of_incident(incident).trace_id if _tracer is not None else None
