@@ -42,7 +42,9 @@ from streams.ingest import (
 from streams.ingest.fields import fields, pod_in_key
 from streams.ingest.metrics import prometheus_adapter
 from streams.ingest.records import UNKNOWN, Origin
+from streams.kafka.topics import RAW_JOB_LOGS
 from streams.model.errors import BadInput
+from streams.model.hostnames import short
 from streams.model.record import KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import Signal
 
@@ -183,7 +185,10 @@ class Detector:
             mark=(record.offset, stream.cluster),
         )
         opened = open_record(value, context)
-        found = self.observe(opened.observations, stream, record, rollup)
+        observations = opened.observations
+        if record.topic == RAW_JOB_LOGS.name:
+            observations = [_of_a_job(observation, context.node) for observation in observations]
+        found = self.observe(observations, stream, record, rollup)
         dead = opened.unreadable
         if opened.cut and not found.signals and not found.repeats:
             dead = [*dead, f"a line of more than {MAX_LINE} characters; only its beginning was read"]
@@ -320,6 +325,22 @@ class Detector:
             if match is not None and _NO_HOST.fullmatch(match[1]) is None:
                 return match[1]
         return None
+
+
+def _of_a_job(observation: Observation, node: str | None) -> Observation:
+    """What was read on the topic of jobs, whose programs print what they like: no kernel of another host speaks there itself.
+
+    `node` is the one that the record's key names. A pod's lines are judged by its shipper's fields (`ingest/logs/text.py`).
+    """
+    if (
+        not isinstance(observation, LogLine)
+        or observation.pod is not None
+        or observation.source != "kernel"
+        or observation.node is None
+        or (node is not None and short(observation.node) == short(node))
+    ):
+        return observation
+    return observation._replace(relayed=True)
 
 
 def _keyed(key: bytes | None) -> Origin:
