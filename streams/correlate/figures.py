@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -84,8 +84,15 @@ class CorrelatorLag:
     """Looks every few seconds how far the correlator is behind."""
 
     def __init__(
-        self, settings: KafkaSettings, consumption: Consumption, metrics: Metrics, pulse: Pulse
-    ) -> None:  # fmt: skip
+        self,
+        settings: KafkaSettings,
+        consumption: Consumption,
+        metrics: Metrics,
+        pulse: Pulse,
+        waits: Callable[[], bool],
+    ) -> None:
+        """`waits`: whether partitions are meant to stand still now."""
+        self._waits = waits
         self._prefix = settings.topic_prefix
         self._consumption = consumption
         self._meter = LagMeter()
@@ -108,7 +115,9 @@ class CorrelatorLag:
         )  # fmt: skip
         self._meter.looked(
             {
-                (tp.topic.removeprefix(self._prefix), tp.partition): Processed(offset, written_ms)
+                (tp.topic.removeprefix(self._prefix), tp.partition): Processed(
+                    offset, written_ms, self._waits()
+                )
                 for tp, (offset, written_ms) in processed.items()
             },
             {(tp.topic.removeprefix(self._prefix), tp.partition): end for tp, end in ends.items()},

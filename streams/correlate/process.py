@@ -96,7 +96,9 @@ class Correlator:
         self._consumption = Consumption(self._app, kafka_settings, settings, clock)
         metrics = metrics or Metrics("correlator")
         self._figures = CorrelatorFigures(metrics, clock)
-        CorrelatorLag(kafka_settings, self._consumption, metrics, self._pulse)
+        CorrelatorLag(
+            kafka_settings, self._consumption, metrics, self._pulse, lambda: not self._ownership.settled
+        )
         self._output = Output(kafka_settings, self._pulse, self._figures.buried)
         self._spans = IncidentSpans()
         self._clock = clock

@@ -173,9 +173,12 @@ class Metrics(Collector):
         self._watches.append(look)
 
     async def look_around(self) -> None:
-        """Take all the looks that `watch` was given."""
+        """Take all the looks that `watch` was given. One that fails is logged: what is watched must not end because of it."""
         for look in list(self._watches):
-            await look()
+            try:
+                await look()
+            except Exception:
+                log.exception("metrics are incomplete")
 
     def value(self, family: Family, *values: str) -> float:
         """The value of one series, 0 where it is not there; of a histogram the number of observations."""

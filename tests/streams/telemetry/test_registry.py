@@ -205,3 +205,18 @@ def test_scrapes_beside_counting_see_every_series_whole() -> None:
     stop.set()
     scraping.join()
     assert not failures
+
+
+async def test_a_look_that_fails_ends_nothing_and_keeps_no_other_from_being_taken() -> None:
+    metrics, looked = Metrics("detector"), list[str]()
+
+    async def broken() -> None:
+        raise RuntimeError("the client was closed meanwhile")
+
+    async def whole() -> None:
+        looked.append("whole")
+
+    metrics.watch(broken)
+    metrics.watch(whole)
+    await metrics.look_around()
+    assert looked == ["whole"]
