@@ -1,8 +1,8 @@
 """What shippers send: topics that went silent, and clocks of hosts that differ, by the newest record of each partition alone.
 
-A cluster of ten thousand nodes writes gigabytes an hour into these topics, so nothing here reads more than the last record of a
-partition. The time of a record is the shipper's clock, or the broker's where the topic says LogAppendTime; the time within it is
-the clock of the machine that wrote the line.
+A cluster of ten thousand nodes writes gigabytes an hour into these topics, so nothing here reads more than the last records of
+a partition, one for what the topic says and some for which nodes it hears. The time of a record is the shipper's clock, or the
+broker's where the topic says LogAppendTime; the time within it is the clock of the machine that wrote the line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from faultline.checks.finding import CheckFinding
 from faultline.checks.kafka_probe import MAX_SKEW_S
+from faultline.checks.silent_nodes import NodePaces, Silence
 from streams.config.settings import KafkaSettings
 from streams.ingest.open_record import open_record
 from streams.ingest.records import RecordContext
 from streams.kafka import clients
+from streams.kafka.offsets_by_time import first_since
 from streams.kafka.plain_errors import plain
 from streams.kafka.topics import RAW, RAW_JOB_LOGS, RAW_METRICS, RAW_NODE_LOGS, Topic
 from streams.model.clock import from_millis, moment, span, utc_now
@@ -40,6 +42,14 @@ LATE = timedelta(minutes=10)
 
 FETCH_BYTES = 256 * 1024
 """The broker sends whole batches, and the last one of a partition may be larger than its last record."""
+
+
+KEYED_BY_NODE = frozenset({RAW_NODE_LOGS.name, RAW_METRICS.name})
+HEARD_SINCE = timedelta(minutes=30)
+TAIL, TAIL_S = 2000, 2.0
+"""Records of a partition, and seconds, that are spent on which nodes went silent."""
+SPAN = timedelta(minutes=10)
+SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,10 @@ async def probe_shippers(settings: KafkaSettings) -> list[CheckFinding]:
                 reader, {place: ends[place] - 1 for place in places if begins[place] < ends[place]}
             )
             found += findings(topic, name, newest, utc_now())
+            if topic.name in KEYED_BY_NODE and newest:
+                paces = await _paces(reader, topic, places, utc_now())
+                if paces is not None:
+                    found += silent_findings(name, paces.silent(topic.name, utc_now()))
         if never:
             found.append(_never(never))
         return found
@@ -88,6 +102,52 @@ async def probe_shippers(settings: KafkaSettings) -> list[CheckFinding]:
         raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
     finally:
         await reader.stop()
+
+
+async def _paces(
+    reader: AIOKafkaConsumer, topic: Topic, places: list[TopicPartition], now: datetime
+) -> NodePaces | None:
+    """How often each node was heard lately, by the keys of the last records; None where these span too little time to tell, as on
+    a topic of ten thousand nodes."""
+    paces = NodePaces(now - HEARD_SINCE)
+    since = await first_since(reader, places, now - HEARD_SINCE)
+    ends = await reader.end_offsets(places)
+    starts = {place: max(since[place].offset, ends[place] - TAIL) for place in places}
+    left = {place: end for place, end in ends.items() if starts[place] < end}
+    if not left:
+        return None
+    reader.assign(list(left))
+    for place in left:
+        reader.seek(place, starts[place])
+    oldest: dict[TopicPartition, datetime] = {}
+    deadline = asyncio.get_running_loop().time() + TAIL_S
+    while left:
+        if asyncio.get_running_loop().time() > deadline:
+            return None
+        for place, records in (await reader.getmany(*left, timeout_ms=200)).items():
+            for record in records:
+                at = from_millis(record.timestamp)
+                oldest.setdefault(place, at)
+                if record.key:
+                    paces.heard(topic.name, record.key.decode(errors="replace"), at)
+        left = {place: end for place, end in left.items() if await reader.position(place) < end}
+    cut = [place for place in oldest if starts[place] > since[place].offset]
+    return None if any(now - oldest[place] < SPAN for place in cut) else paces
+
+
+def silent_findings(name: str, silence: Silence) -> Iterator[CheckFinding]:
+    """One finding for all nodes whose shipper went silent while those of their neighbours go on. Pure."""
+    if not silence.nodes:
+        return
+    named = ", ".join(one.node for one in silence.nodes[:SHOWN]) + (" …" if silence.nodes[SHOWN:] else "")
+    last = silence.nodes[0].last
+    what = f"{len(silence.nodes)} nodes went silent while {silence.talking} go on: {named}" + (
+        f", the first since {moment(last)}" if last else ""
+    )
+    yield CheckFinding(
+        "warning", f"shippers of {name}", what, "look at the shippers of these nodes, or whether the nodes are gone",
+        f"faultline nodes list --all | grep {silence.nodes[0].node}",
+    )  # fmt: skip
 
 
 async def _newest(reader: AIOKafkaConsumer, last: dict[TopicPartition, int]) -> list[NewestRecord]:
@@ -138,7 +198,7 @@ def findings(topic: Topic, name: str, newest: list[NewestRecord], now: datetime)
         what = f"silent for {span(now - last)}: the newest record is of {moment(last)}"
         remedy = "look at the shippers: faults of this kind are not seen meanwhile"
         yield CheckFinding("fault" if topic.name in SILENT_AFTER else "note", where, what, remedy,
-                           "kubectl get pods -A -l app.kubernetes.io/component=shipper")  # fmt: skip
+                           "kubectl -n faultline-shippers get pods -o wide")  # fmt: skip
     ahead = [one for one in newest if (one.at - now).total_seconds() > MAX_SKEW_S]
     if ahead:
         worst = max(ahead, key=lambda one: one.at)

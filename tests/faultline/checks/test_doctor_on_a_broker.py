@@ -26,7 +26,7 @@ from faultline.cli.main import cli
 from faultline.runtime.settings import Settings
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, installation, provisioning
-from streams.kafka.topics import CONTROLS, DEAD_LETTERS, RAW_NODE_LOGS, Topic, partition_of
+from streams.kafka.topics import CONTROLS, DEAD_LETTERS, RAW_METRICS, RAW_NODE_LOGS, Topic, partition_of
 from streams.model.clock import to_millis, utc_now
 from streams.model.codec import encode
 from streams.model.control import Control, Freeze, Switch
@@ -124,6 +124,16 @@ async def test_topics_that_went_silent_and_clocks_of_hosts(settings: Settings) -
     assert told["shippers"].level == "note", "topics that nobody ever used are no fault"
     await write(kafka, RAW_NODE_LOGS, b"gpu-07 kernel: all is well")
     assert {one.where for one in await probe_shippers(kafka)} == {"shippers"}
+
+
+async def test_a_node_that_went_silent_among_others(settings: Settings) -> None:
+    kafka = settings.kafka
+    for minutes in range(28, 0, -2):
+        for node in (b"gpu-01", b"gpu-02", b"gpu-03", b"gpu-04"):
+            if node != b"gpu-04" or minutes > 20:
+                await write(kafka, RAW_METRICS, b"{}", ago=timedelta(minutes=minutes), key=node)
+    told = [one for one in await probe_shippers(kafka) if "went silent while" in one.what]
+    assert [one.what.split(", the first")[0] for one in told] == ["1 nodes went silent while 3 go on: gpu-04"]
 
 
 async def test_switches_that_are_on_and_dead_letters_that_grow(settings: Settings) -> None:
