@@ -25,6 +25,7 @@ REVISION = "REVISION"
 MAX_BYTES = 32 * 1024 * 1024
 """Of all files together: they are read every few seconds."""
 
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@:+-]{0,63}")
 
 
@@ -91,14 +92,16 @@ def _digest(files: Iterator[Path] | list[Path], left: list[int]) -> str:
 
 
 def _revision(settings: Path | None) -> str:
-    """The first line of the file REVISION beside the settings; empty where there is none."""
+    """The first line of the file REVISION beside the settings, else the commit in the path that a link of git-sync leads to;
+    empty where there is neither."""
     if settings is None:
         return ""
     file = settings.parent / REVISION
     try:
         line = (file.read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except FileNotFoundError:
-        return ""
+        commits = (part for part in settings.resolve().parts if _COMMIT.fullmatch(part))
+        return next(commits, "")[:12]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     if not _REVISION.fullmatch(line):

@@ -60,15 +60,18 @@ def test_a_swapped_config_map_is_another_version_and_the_same_content_is_not(tmp
 
 
 def test_a_checkout_that_git_sync_swaps_is_read_through_its_link(tmp_path: Path) -> None:
-    for commit in ("one", "two"):
+    one, two = "1a2b3c4d5e" * 4, "9f8e7d6c5b" * 4
+    for commit in (one, two):
         (tmp_path / commit).mkdir()
-        (tmp_path / commit / "faultline.yaml").write_text("cluster: west\n" if commit == "one" else "{}\n")
+        (tmp_path / commit / "faultline.yaml").write_text("cluster: west\n" if commit == one else "{}\n")
     link = tmp_path / "current"
-    link.symlink_to("one")
+    link.symlink_to(one)
     before = read_set(link / "faultline.yaml", Settings())
-    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").symlink_to(two)
     os.replace(tmp_path / "next", link)
-    assert read_set(link / "faultline.yaml", Settings()).digest != before.digest
+    after = read_set(link / "faultline.yaml", Settings())
+    assert after.digest != before.digest
+    assert (before.revision, after.revision) == (one[:12], two[:12])
 
 
 def test_an_overlay_in_a_config_map_has_each_table_once(
