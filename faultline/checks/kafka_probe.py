@@ -171,14 +171,14 @@ async def _claim_findings(
     try:
         await installation.refuse_others(settings, cluster)
     except ConfigError as error:
-        return [
-            CheckFinding(
-                "fault",
-                f"topic {name}",
-                str(error).splitlines()[0],
-                "set `cluster`, or a topic_prefix of its own",
-            )
-        ]
+        told = str(error).splitlines()[0]
+        copied = told.startswith("kafka.bootstrap")
+        remedy = (
+            "correct kafka.bootstrap; a copy is adopted as in docs/disaster-recovery.md"
+            if copied
+            else "set `cluster`, or a topic_prefix of its own"
+        )
+        return [CheckFinding("fault", f"topic {name}", told, remedy)]
     return []
 
 

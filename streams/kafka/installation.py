@@ -125,10 +125,10 @@ async def adopt_kafka(settings: KafkaSettings, cluster: str, by: str, *, clock: 
 
 
 async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
-    """Check that no other cluster holds the topics, where they exist. Writes nothing.
+    """Check that no other cluster holds the topics, where they exist, and that they are no copy. Writes nothing.
 
     Raises:
-        ConfigError: they belong to another cluster.
+        ConfigError: they belong to another cluster, or to another Kafka.
     """
     try:
         held = holder(await read_claims(settings))
@@ -136,6 +136,8 @@ async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
         return
     if held is not None and held.cluster != cluster:
         raise ConfigError(refusal(held, cluster, settings.topic_prefix))
+    if held is not None and held.kafka and (kafka := await kafka_id(settings)) not in ("", held.kafka):
+        raise ConfigError(copy_refusal(held, kafka, settings))
 
 
 async def rename(settings: KafkaSettings, old: str, new: str, by: str, *, clock: Clock = utc_now) -> None:

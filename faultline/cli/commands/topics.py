@@ -68,13 +68,13 @@ async def _apply(settings: Settings, old: str | None, *, adopt_kafka: bool) -> l
     by = f"topics apply on {socket.gethostname()}"
     if old is not None:
         await installation.rename(settings.kafka, old, settings.cluster, by)
+    if adopt_kafka:
+        await installation.adopt_kafka(settings.kafka, settings.cluster, by)
     await installation.refuse_others(settings.kafka, settings.cluster)
     changes = await provisioning.apply(settings.kafka)
-    held = installation.holder(await installation.read_claims(settings.kafka))
-    if adopt_kafka or (held is not None and not held.kafka):
-        # A claim of an earlier release does not say which Kafka it is of: it is completed, once.
-        await installation.adopt_kafka(settings.kafka, settings.cluster, by)
     await installation.claim(settings.kafka, settings.cluster, by)
+    # A claim of an earlier release does not say which Kafka it is of: it is completed, once.
+    await installation.adopt_kafka(settings.kafka, settings.cluster, by)
     return changes
 
 

@@ -187,6 +187,8 @@ async def test_a_copy_of_the_topics_on_another_kafka_is_refused_until_it_is_adop
         with pytest.raises(ConfigError, match="copy of them") as refused:
             await installation.claim(there, "west", "responder on a machine")
         assert "--adopt-kafka" in str(refused.value)
+        with pytest.raises(ConfigError, match="copy of them"):
+            await installation.refuse_others(there, "west")
         assert len(await installation.read_claims(there)) == 1, "who is refused writes nothing"
         await installation.adopt_kafka(there, "west", "an operator")
         await installation.claim(there, "west", "responder on a machine")
