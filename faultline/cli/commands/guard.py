@@ -229,6 +229,10 @@ def _switches(policy: ResponderSettings, control: Control, now: datetime) -> lis
         rows.append(("freeze", "none now", ""))
     trip = control.breaker
     rows.append(("breaker", f"TRIPPED by {trip.rule}: {trip.reason}" if trip else "ok (closed)", ""))
+    if control.config is not None:
+        rows.append(
+            ("config", f"{control.config.version} since {moment(control.config.since)}", "the responder")
+        )
     return rows
 
 
@@ -246,6 +250,10 @@ def _as_json(settings: Settings, control: Control, used: tuple[LimitUsage, ...])
     return {
         "cluster": settings.cluster,
         "mode": policy.mode.value,
+        "config": {
+            "version": control.config.version if control.config else "",
+            "since": rfc3339(control.config.since) if control.config else "",
+        },
         "kill_switch": {
             "on": policy.kill_switch or switch is not None,
             "by_setting": policy.kill_switch,
