@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streams.config.settings import KafkaSettings
@@ -63,8 +64,18 @@ async def forget_group(settings: KafkaSettings, process: str) -> None:
     """Lose the offsets of a group, as with `__consumer_offsets`."""
     client = AdminClient({"bootstrap.servers": settings.bootstrap})
     group = clients.group_name(settings, process)
-    for future in client.delete_consumer_groups([group]).values():
-        await asyncio.to_thread(future.result)
+
+    async def deleted_once_its_members_are_gone() -> bool:
+        (future,) = client.delete_consumer_groups([group]).values()
+        try:
+            await asyncio.to_thread(future.result)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
+
+    await eventually(deleted_once_its_members_are_gone, f"the group {group} is deleted")
 
 
 async def told(settings: KafkaSettings, event: str) -> list[TimelineEntry]:
