@@ -188,6 +188,7 @@ def test_the_command_tells_everything_at_once_and_each_finding_has_a_command(
     assert {"fault", "note"} <= {one["record"] for one in records}
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_hangs_holds_nothing_up(tmp_path: Path) -> None:
     with Kafka.running(tmp_path) as broker:
         settings = Settings(cluster="west", kafka=broker.settings("hangs"))

@@ -98,7 +98,7 @@ async def test_a_valid_set_is_loaded_once_it_lies_still(
     assert await site.looks(3) == []
 
 
-@pytest.mark.server
+@pytest.mark.nightly
 async def test_a_set_with_one_wrong_file_is_refused_as_a_whole_once_and_then_mended(site: Site) -> None:
     site.settings(responder={"mode": "auto"}, correlator={"retention_minutes": 1, "node_settle_s": 60})
     site.runbook("own", BOOK.format(name="own", revision=1).replace("open_ticket", "reboot_the_world"))

@@ -24,7 +24,7 @@ def test_the_bundle_of_a_cluster_with_an_incident(kafka: Kafka, tmp_path: Path) 
     settings = asyncio.run(prepared(kafka, about))
     file = tmp_path / "faultline.yaml"
     values = settings.model_dump(mode="json", exclude_unset=True)
-    file.write_text(yaml.safe_dump({"cluster": CLUSTER, "kafka": values}))
+    file.write_text(yaml.safe_dump({"cluster": CLUSTER, "kafka": values, "responder": {"lease_s": 4}}))
     node = next(iter(cluster().nodes))
     log = tmp_path / "responder.log"
     log.write_text(f'{{"event": "call", "target": "Node/{node}"}}\n')
