@@ -101,7 +101,7 @@ def _prove(parts: Mapping[str, bytes], redaction: Redaction) -> None:
 
 
 def name_of(at: datetime) -> str:
-    """The file's name: by the time alone, since a cluster's name is a name as well."""
+    """The file's name, by the time alone."""
     return f"faultline-support-{at:%Y%m%dT%H%M%SZ}.tar.gz"
 
 

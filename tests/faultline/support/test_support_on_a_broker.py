@@ -46,4 +46,3 @@ def test_the_bundle_of_a_cluster_with_an_incident(kafka: Kafka, tmp_path: Path) 
     assert json.loads(line)["family"] == about.family
     whole = "".join(texts.values())
     assert not [name for name in cluster().nodes if name in whole]
-    assert CLUSTER not in whole
