@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs manifests clean nightly-tests
+.PHONY: demo test quick check format testbed bench fuzz soak soak-mixed upgrade storm crash-matrix compete nightly lock docs manifests clean nightly-tests
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -55,6 +55,16 @@ soak: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.soak.run $(ARGS)
 
+# Every process under load and blows for ten minutes, then audited from outside; ARGS="--minutes 60 --lines-per-s 20000" for the hour.
+soak-mixed: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.soak.mixed.run $(ARGS)
+
+# Every process from the previous release to this one under load, one at a time, and back; ARGS="--from TAG" for another one.
+upgrade: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.upgrade.run $(ARGS)
+
 # 2,000 nodes that miss their leases at once, and one dead GPU among the others; ARGS="--nodes 200" for less.
 storm: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
@@ -72,7 +82,7 @@ compete: $(READY)
 
 # All that takes too long for every commit, one after the other; one that fails does not keep the next from running.
 nightly:
-	@TEST_EFFORT=full $(MAKE) --no-print-directory --keep-going -j1 quick nightly-tests storm soak crash-matrix compete fuzz
+	@TEST_EFFORT=full $(MAKE) --no-print-directory --keep-going -j1 quick nightly-tests storm soak soak-mixed upgrade crash-matrix compete fuzz
 
 nightly-tests: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain

@@ -144,11 +144,19 @@ class Installation:
             label,
             [sys.executable, *arguments],
             log=self.folder / "logs" / f"{label}.log",
-            env=self.environment(process),
-            cwd=ROOT,
+            env=self.environment(process) | self.own(label),
+            cwd=self.tree(label),
         )
         self._children[label] = child
         return child
+
+    def own(self, label: str) -> dict[str, str]:
+        """What the environment of this one process has besides; for subclasses."""
+        return {}
+
+    def tree(self, label: str) -> Path:
+        """The folder whose code this process runs; for subclasses."""
+        return ROOT
 
     def child(self, label: str) -> Child:
         """A process that was started, to kill, freeze or watch."""
