@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from k8s.monitoring import dashboards, slo
+from k8s.monitoring import panels, slo
 from k8s.monitoring.rows import PACK, Row, read
 
 HERE = Path(__file__).parent
@@ -65,8 +65,8 @@ def files(docs: str = DOCS) -> Iterator[tuple[Path, str]]:
         note = f"# Written by `python -m k8s.monitoring.render` from tables/{name}.yaml: change that.\n"
         yield HERE / "rules" / f"{name}.yaml", note + _yaml({"groups": groups(name, docs)})
         yield HERE / "prometheus-rules" / f"{name}.yaml", note + _yaml(prometheus_rule(name, docs))
-    for name in dashboards.NAMES:
-        text = json.dumps(dashboards.dashboard(name), indent=1, ensure_ascii=False)
+    for name in panels.NAMES:
+        text = json.dumps(panels.dashboard(name), indent=1, ensure_ascii=False)
         yield HERE / "dashboards" / f"faultline-{name}.json", text + "\n"
 
 

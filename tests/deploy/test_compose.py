@@ -62,7 +62,9 @@ def test_prometheus_scrapes_every_process_and_reads_every_rule() -> None:
     config = yaml.safe_load((ROOT / "k8s/monitoring/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     processes = {name for name, service in SERVICES.items() if service.get("command", [""])[0] == "run"}
-    port = SERVICES["detector"]["environment"]["FAULTLINE_HTTP_PORT"]
+    environment = SERVICES["detector"]["environment"]
+    assert environment["FAULTLINE_HTTP_HOST"] == "0.0.0.0"
+    port = environment["FAULTLINE_HTTP_PORT"]
     assert set(job["static_configs"][0]["targets"]) == {f"{name}:{port}" for name in processes}
     assert config["rule_files"] == [f"{mounts('prometheus')['./k8s/monitoring/rules']}/*.yaml"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from k8s.monitoring.dashboards import ALL, NAMES
+from k8s.monitoring.panels import ALL, NAMES
 from k8s.monitoring.render import HERE
 
 UNITS = {"none", "s", "cps", "percent", "percentunit", "bytes", "celsius", "watt"}
