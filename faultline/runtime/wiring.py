@@ -97,6 +97,7 @@ async def _inventory(settings: Settings, pulse: Pulse, metrics: Metrics, _at: Cr
             labels=labels,
             classifier=Classifier(wanted.training_labels, asked_for),
             asked_for=asked_for,
+            selector=wanted.node_selector,
             pulse=pulse,
             metrics=metrics,
         ).run()

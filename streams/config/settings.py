@@ -150,6 +150,11 @@ class InventorySettings(Section):
     protected_labels: tuple[Label, ...] = Field(
         (), description="labels, as key or key=value, of nodes that runbooks never act on"
     )
+    node_selector: tuple[Label, ...] = Field(
+        (),
+        description="labels, as key or key=value, that all nodes of this installation bear; others are left out and never acted "
+        "on: for a cluster that several installations share",
+    )
     host_name_labels: tuple[str, ...] = Field(
         (),
         description="labels and annotations with other names of the machine in logs, separated by commas (a serial "

@@ -8,7 +8,7 @@ published by an earlier process are taken over by `adopt`; those whose objects a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -24,13 +24,13 @@ from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
-from streams.inventory.workloads import Classifier, workloads
+from streams.inventory.workloads import Classifier, says, workloads
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
-from streams.model.kube_objects import KubeObject, items, part, text
+from streams.model.kube_objects import KubeObject, items, labels_of, part, text
 from streams.model.watch import FactsListed, KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
@@ -40,13 +40,19 @@ FactChange = tuple[str, FactRecord | None]
 class Inventory:
     """One cluster. Not for concurrent use; pure but for its own memory.
 
-    `labels` say where nodes stand and `classifier` what work is for, else the tables that ship.
+    `labels` say where nodes stand and `classifier` what work is for, else the tables that ship. With a `selector`, labels as
+    `key` or `key=value`, only nodes that bear all of it are nodes of the cluster.
     """
 
     def __init__(
-        self, cluster: str, labels: NodeLabels | None = None, classifier: Classifier | None = None
+        self,
+        cluster: str,
+        labels: NodeLabels | None = None,
+        classifier: Classifier | None = None,
+        selector: Sequence[str] = (),
     ) -> None:
         self._cluster = cluster
+        self._selector = tuple(selector)
         self._labels = labels
         self._classifier = classifier or Classifier()
         self._settled = False
@@ -125,6 +131,8 @@ class Inventory:
         if is_node_work(change.object):
             return
         if who.kind == "Node":
+            # One that loses the label goes: nobody may act on it by what is remembered of it.
+            gone = gone or not all(says(labels_of(change.object), label) for label in self._selector)
             fact = None if gone else node_fact(self._cluster, change.object, change.at, self._labels)
             self._want(self._key(who), fact and self._standing(fact))
         elif who.kind == "Pod":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import structlog
@@ -64,6 +64,7 @@ class InventoryProcess:
         labels: NodeLabels | None = None,
         classifier: Classifier | None = None,
         asked_for: Collection[str] = (),
+        selector: Sequence[str] = (),
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -79,7 +80,7 @@ class InventoryProcess:
         self._settle_within_s = settle_within_s
         self._clock = clock
         self._pulse = pulse or Pulse()
-        self._inventory = Inventory(cluster, labels, classifier)
+        self._inventory = Inventory(cluster, labels, classifier, selector)
         self._unserved = Unserved(asked_for, self._pulse)
         self._unlisted = set(watches.kinds)
         self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)

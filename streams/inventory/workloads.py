@@ -129,7 +129,7 @@ class Classifier:
                 return Workload(WorkloadClass.TRAINING)
         written = [part for obj in objects for part in (labels_of(obj), annotations_of(obj)) if part]
         for found, wanted in table.labels.items():
-            if any(_says(part, label) for part in written for label in wanted):
+            if any(says(part, label) for part in written for label in wanted):
                 return Workload(found)
         return self._guess(kinds, specs, gpus, indexed)
 
@@ -177,10 +177,10 @@ def _started_by(objects: Sequence[KubeObject]) -> list[str]:
 
 def _bears(obj: KubeObject, label: str) -> bool:
     """Whether an object has a label or annotation `key`, or `key=value`."""
-    return _says(labels_of(obj), label) or _says(annotations_of(obj), label)
+    return says(labels_of(obj), label) or says(annotations_of(obj), label)
 
 
-def _says(written: Mapping[str, Any], label: str) -> bool:
+def says(written: Mapping[str, Any], label: str) -> bool:
     """Whether labels or annotations have `key`, or `key=value`."""
     key, valued, value = label.partition("=")
     return key in written and (not valued or written[key] == value)

@@ -372,3 +372,21 @@ def test_a_job_that_works_on_a_node_for_faultline_is_nobodys_training_job() -> N
     assert settled(job, worker, pytorch_job()).facts.keys() == settled(pytorch_job()).facts.keys()
     inventory = settled(node(), job, worker)
     assert [inventory.apply(deleted(thing)) for thing in (worker, job)] == [[], []]
+
+
+def test_nodes_that_do_not_bear_the_selector_are_nodes_of_another_installation() -> None:
+    north: dict[str, Any] = {"labels": {"example.com/domain": "north", "gpu": ""}}
+    inventory = Inventory("c1", selector=("example.com/domain=north", "gpu"))
+    for obj in (
+        node("gpu-01", **north),
+        node("gpu-02"),
+        node("gpu-03", labels={"example.com/domain": "south", "gpu": ""}),
+    ):
+        inventory.apply(added(obj))
+    inventory.apply(added(pod("train-0")))
+    assert [key for key in keys(inventory.settle()) if "/node/" in key] == ["c1/node/gpu-01"]
+    # It goes to another domain: nobody here may act on what is remembered of it.
+    assert keys(inventory.apply(added(node("gpu-01", labels={"example.com/domain": "south"})))) == [
+        "-c1/node/gpu-01"
+    ]
+    assert keys(inventory.apply(added(node("gpu-02", **north)))) == ["c1/node/gpu-02"]
