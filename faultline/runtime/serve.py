@@ -19,6 +19,7 @@ from faultline.runtime.settings import Settings
 from streams.kafka import installation, provisioning
 from streams.model.pulse import Pulse
 from streams.telemetry import metrics as shown
+from streams.telemetry import tracing
 from streams.telemetry.registry import Metrics
 
 GRACE_S = 50.0
@@ -86,6 +87,7 @@ async def serve(
 def show_process(metrics: Metrics, pulse: Pulse) -> None:
     """Have the metrics tell what the probes tell, and which version this is."""
     metrics.set(shown.BUILD_INFO, 1, version("faultline"), metrics.component)
+    metrics.read_at_scrape(shown.SPANS, tracing.outcomes)
     metrics.read_at_scrape(shown.READY, lambda: {(): float(pulse.is_ready)})
     metrics.read_at_scrape(shown.STALLED, lambda: {(): float(not pulse.is_alive)})
     metrics.read_at_scrape(

@@ -159,6 +159,11 @@ class OtlpTracer:
         finally:
             span.end(None if ended_at is None else to_millis(ended_at) * 1_000_000)
 
+    def outcomes(self) -> dict[tuple[str, ...], float]:
+        """What became of spans so far."""
+        counts = self.counts
+        return {("sent",): counts.sent, ("failed",): counts.failed, ("dropped",): counts.dropped}
+
     def flush(self) -> None:
         """Send what waits, and wait for it: for tests, and for nobody who has work to do."""
         self._sender.force_flush()

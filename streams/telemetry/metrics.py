@@ -72,6 +72,12 @@ CONFIG_RELOADS = Family(
     "Sets of changed files by what became of them: refused and needs_restart leave what was loaded before in force.",
     (Label("outcome", ("loaded", "refused", "needs_restart"), meaning="what became of the set"),),
 )
+SPANS = Family(
+    "spans",
+    "counter",
+    "Spans by what became of them: sent, failed (the collector did not take them) or dropped (the queue was full).",
+    (Label("outcome", ("sent", "failed", "dropped"), meaning="what became of the span"),),
+)
 READY = Family("ready", "gauge", "1 while /ready answers 200.")
 STALLED = Family("stalled", "gauge", "1 while /live answers 503: a loop or a partition does not move on.")
 LAST_PROGRESS = Family(

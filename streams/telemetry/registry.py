@@ -165,7 +165,8 @@ class Metrics(Collector):
         kept.total += total
 
     def read_at_scrape(self, family: Family, reading: Reading) -> None:
-        """Have a gauge computed whenever it is asked for: what ages by itself, even while the event loop hangs."""
+        """Have a gauge, or a counter kept elsewhere, computed whenever it is asked for: what ages by itself, even while the event
+        loop hangs."""
         self._readings.setdefault(family, []).append(reading)
 
     def watch(self, look: Callable[[], Awaitable[None]]) -> None:

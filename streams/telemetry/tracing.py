@@ -54,6 +54,9 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Makes spans and sends them: `streams.telemetry.export`."""
 
+    def outcomes(self) -> Mapping[tuple[str, ...], float]:
+        """How many spans were sent, failed or were dropped."""
+
     def span(
         self,
         name: str,
@@ -104,6 +107,11 @@ def installed(tracer: Tracer | None) -> Iterator[None]:
 def is_on() -> bool:
     """Whether spans are made."""
     return _tracer is not None
+
+
+def outcomes() -> Mapping[tuple[str, ...], float]:
+    """What became of spans, by outcome; empty while tracing is off."""
+    return _tracer.outcomes() if _tracer is not None else {}
 
 
 def span(

@@ -61,6 +61,7 @@ def test_a_span_arrives_with_its_ids_links_names_and_login(collector: Collector)
             call.fail("Retry", "not now")
         one.flush()
         assert (one.counts.ended, one.counts.sent, one.counts.failed, one.counts.dropped) == (2, 2, 0, 0)
+        assert dict(tracing.outcomes()) == {("sent",): 2, ("failed",): 0, ("dropped",): 0}
     first, effect = collector.named("open incident")[0], collector.named("apply cordon_node")[0]
     assert first.ids == of_incident("inc-1")[:2]
     assert first.links == (SAMPLED[:2],)
