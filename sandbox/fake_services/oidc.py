@@ -7,6 +7,8 @@ Endpoints, as in OpenID Connect Discovery 1.0 and Core 1.0:
   it does not know gets an error page, never a redirect
 - `POST /token`: grant_type=authorization_code, code, redirect_uri, code_verifier; client_secret_basic, or client_id in the body
   of a public client; answers access_token, token_type, expires_in, id_token; `invalid_client` 401, `invalid_grant` 400
+- `POST /token` with grant_type=client_credentials: a service with its own secret (`services`) gets an access token, a JWT with
+  itself as `sub`; `expires_in` is `service_token_s`
 - `GET /jwks`: the public keys, by kid
 
 A code can be redeemed once and for a minute (RFC 6749, section 4.1.2), and only with its verifier (RFC 7636).
@@ -68,6 +70,9 @@ class OidcStandin(Standin):
         """An OAuth error to answer with instead, like `access_denied`."""
         self.lies: dict[str, Any] = {}
         """Claims to change after all others: a wrong `aud`, `nonce`, `iss`, `exp` …"""
+        self.services: dict[str, str] = {}
+        """Clients that log in as themselves, each with its secret."""
+        self.service_token_s = 300.0
         self._clock = clock
         self._codes: dict[str, _Code] = {}
         self._keys: list[RSAKey] = []
@@ -128,6 +133,8 @@ class OidcStandin(Standin):
 
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
+        if form.get("grant_type") == "client_credentials":
+            return self._service_token(request, str(form.get("audience", "")))
         if not self._is_client(request, str(form.get("client_id", ""))):
             return web.json_response({"error": "invalid_client"}, status=401)
         code = self._codes.pop(str(form.get("code", "")), None)
@@ -151,6 +158,32 @@ class OidcStandin(Standin):
             }
         )
 
+    def _service_token(self, request: web.Request, audience: str) -> web.Response:
+        header = request.headers.get("Authorization", "")
+        for name, secret in self.services.items():
+            expected = base64.b64encode(f"{name}:{secret}".encode()).decode()
+            if secrets.compare_digest(header.encode(), f"Basic {expected}".encode()):
+                now = self._clock()
+                token = self._signed(
+                    {
+                        "iss": self.url,
+                        "sub": name,
+                        "aud": audience or self.client_id,
+                        "iat": int(now),
+                        "exp": int(now + self.service_token_s),
+                        "scope": "kafka",
+                        **self.lies,
+                    }
+                )
+                return web.json_response(
+                    {"access_token": token, "token_type": "Bearer", "expires_in": self.service_token_s}
+                )
+        return web.json_response({"error": "invalid_client"}, status=401)
+
+    def _signed(self, claims: dict[str, Any]) -> str:
+        key = self._keys[-1]
+        return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, self.forger or key)
+
     def _id_token(self, code: _Code) -> str:
         now = int(self._clock())
         claims = {
@@ -162,8 +195,7 @@ class OidcStandin(Standin):
             **code.claims,
             **self.lies,
         }
-        key = self._keys[-1]
-        return jwt.encode({"alg": "RS256", "kid": key.kid}, claims, self.forger or key)
+        return self._signed(claims)
 
     def _is_client(self, request: web.Request, told: str) -> bool:
         header = request.headers.get("Authorization", "")

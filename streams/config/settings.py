@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AwareDatetime, Field, SecretStr, field_validator
 
 from streams.config.cron import check_cron, check_zone, latest_cron
+from streams.config.kafka_oauth import KafkaOAuthSettings
 from streams.config.notice_settings import NoticeSettings
 from streams.config.rollout_settings import PoolRollout, contradictory
 from streams.config.section import DAY_S as DAY_S
@@ -52,11 +53,15 @@ class KafkaSettings(Section):
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         "PLAINTEXT", description="protocol the brokers expect"
     )
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         "SCRAM-SHA-512", description="with SASL_PLAINTEXT and SASL_SSL"
     )
-    sasl_username: str | None = Field(None, description="with SASL_PLAINTEXT and SASL_SSL")
-    sasl_password: SecretStr | None = Field(None, description="with SASL_PLAINTEXT and SASL_SSL")
+    sasl_username: str | None = Field(None, description="with PLAIN and SCRAM")
+    sasl_password: SecretStr | None = Field(None, description="with PLAIN and SCRAM")
+    sasl_password_file: Path | None = Field(
+        None, description="a file with the password instead, reread for every connection"
+    )
+    oauth: KafkaOAuthSettings = KafkaOAuthSettings()
     ssl_cafile: Path | None = Field(None, description="authorities to trust; the system's when not set")
     ssl_certfile: Path | None = Field(None, description="client certificate, PEM")
     ssl_keyfile: Path | None = Field(None, description="key of the client certificate, PEM")
@@ -88,15 +93,34 @@ class KafkaSettings(Section):
             yield ("min_insync_replicas", "replication_factor"), f"{what} (kafka.replication_factor)"
         protocol = self.security_protocol
         unused = f"not used, because kafka.security_protocol is {protocol}"
-        for key in ("sasl_username", "sasl_password"):
-            given = bool(getattr(self, key))
-            if given is not protocol.startswith("SASL"):
-                yield (key, "security_protocol"), unused if given else f"not set, and {protocol} needs it"
+        yield from self._login(protocol, unused)
         for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
             if getattr(self, key) is not None and not protocol.endswith("SSL"):
                 yield (key, "security_protocol"), unused
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             yield ("ssl_keyfile", "ssl_certfile"), "needs kafka.ssl_certfile as well"
+
+    def _login(self, protocol: str, unused: str) -> Iterator[Contradiction]:
+        """What is missing of a login, and what of it is for another protocol or mechanism."""
+        oauth = self.sasl_mechanism == "OAUTHBEARER"
+        named, passed, file = bool(self.sasl_username), bool(self.sasl_password), self.sasl_password_file
+        if not protocol.startswith("SASL"):
+            given = {"sasl_username": named, "sasl_password": passed, "sasl_password_file": file is not None}
+            for key in (key for key, is_given in given.items() if is_given):
+                yield (key, "security_protocol"), unused
+            if self.oauth.token_url is not None:
+                yield ("oauth.token_url", "security_protocol"), unused
+            return
+        if oauth:
+            if self.oauth.token_url is None:
+                yield ("oauth.token_url", "sasl_mechanism"), "not set, and OAUTHBEARER needs it"
+            return
+        if not named:
+            yield ("sasl_username", "security_protocol"), f"not set, and {protocol} needs it"
+        if not passed and file is None:
+            yield ("sasl_password", "security_protocol"), f"not set, and {protocol} needs it"
+        if passed and file is not None:
+            yield ("sasl_password", "sasl_password_file"), "set one of the two"
 
     @property
     def heartbeat_interval_ms(self) -> int:

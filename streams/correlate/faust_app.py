@@ -8,9 +8,8 @@ import faust
 
 from streams.config.settings import KafkaSettings
 from streams.correlate.faust_consumer import Transport
-from streams.kafka import clients
+from streams.kafka.login import security
 from streams.kafka.topics import CORRELATOR_APP
-from streams.model.errors import ConfigError
 
 
 class App(faust.App):
@@ -42,7 +41,7 @@ def build_app(settings: KafkaSettings) -> App:
     """An application that declares no topics, serves no web pages and has no tables: the correlator reads its own changelog.
 
     Raises:
-        ConfigError: for a security setting Faust cannot speak.
+        ConfigError: when certificates or keys cannot be loaded.
     """
     session_s = settings.session_timeout_ms / 1000
     return App(
@@ -76,18 +75,19 @@ def _credentials(settings: KafkaSettings) -> Any:
     """Faust's own way to say what `kafka.security_protocol` says.
 
     Raises:
-        ConfigError: for a combination Faust cannot speak.
+        ConfigError: when certificates or keys cannot be loaded.
     """
     if settings.security_protocol == "PLAINTEXT":
         return None
-    context = clients.ssl_context(settings)
+    options = security(settings)
+    context = options.get("ssl_context")
     if settings.security_protocol == "SSL":
         return faust.SSLCredentials(context)
-    if settings.sasl_username is None or settings.sasl_password is None:
-        raise ConfigError("kafka.sasl_username and kafka.sasl_password are needed for SASL")
+    if settings.sasl_mechanism == "OAUTHBEARER":
+        return faust.OAuthCredentials(oauth_cb=options["sasl_oauth_token_provider"], ssl_context=context)
     return faust.SASLCredentials(
-        username=settings.sasl_username,
-        password=settings.sasl_password.get_secret_value(),
+        username=options["sasl_plain_username"],
+        password=options["sasl_plain_password"],
         mechanism=settings.sasl_mechanism,
         ssl_context=context,
     )

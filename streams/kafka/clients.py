@@ -7,7 +7,6 @@ only after everything derived from the records before it is written.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -26,6 +25,7 @@ from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
+from streams.kafka.login import security
 from streams.kafka.plain_errors import refusals
 from streams.kafka.topics import MAX_RECORD_BYTES, Topic
 from streams.model.clock import from_millis
@@ -133,7 +133,7 @@ def consumer(
         session_timeout_ms=settings.session_timeout_ms,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         check_crcs=settings.check_crcs,
-        **_security(settings),
+        **security(settings),
         **(usual | extra),
     )
 
@@ -148,14 +148,14 @@ def producer(
         enable_idempotence=True,
         max_request_size=MAX_RECORD_BYTES,
         transactional_id=f"{settings.topic_prefix}{transactional_id}" if transactional_id else None,
-        **_security(settings),
+        **security(settings),
         **extra,
     )
 
 
 def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
     """An admin client, for `faultline topics` and the check at start."""
-    return AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, **_security(settings))
+    return AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, **security(settings))
 
 
 async def committed(
@@ -274,28 +274,3 @@ async def lag(client: AIOKafkaConsumer) -> int | None:
     except KafkaError:
         return None
     return left
-
-
-def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
-    """The TLS settings of `kafka.ssl_*`."""
-    context = ssl.create_default_context(cafile=settings.ssl_cafile)
-    if settings.ssl_certfile:
-        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
-    return context
-
-
-def _security(settings: KafkaSettings) -> dict[str, Any]:
-    if settings.security_protocol == "PLAINTEXT":
-        return {}
-    options: dict[str, Any] = {"security_protocol": settings.security_protocol}
-    if "SSL" in settings.security_protocol.split("_"):
-        options["ssl_context"] = ssl_context(settings)
-    if settings.security_protocol.startswith("SASL"):
-        options |= {
-            "sasl_mechanism": settings.sasl_mechanism,
-            "sasl_plain_username": settings.sasl_username,
-            "sasl_plain_password": settings.sasl_password.get_secret_value()
-            if settings.sasl_password
-            else None,
-        }
-    return options

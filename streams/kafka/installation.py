@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 from pydantic import AwareDatetime
 
 from streams.config.settings import KafkaSettings
@@ -79,14 +80,21 @@ async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock 
     claims, kafka = await read_claims(settings), await kafka_id(settings)
     held = holder(claims)
     if held is None:
-        await _write(settings, Claim(cluster, by, clock(), kafka=kafka))
+        try:
+            await _write(settings, Claim(cluster, by, clock(), kafka=kafka))
+        except _MayNotWrite as error:
+            raise ConfigError(
+                f"the topics with the prefix {settings.topic_prefix!r} are bound to no cluster yet, and this process may not "
+                "bind them; run `faultline topics apply`"
+            ) from error
         # Another process may have claimed at the same time: the order of the log decides.
         held = holder(await read_claims(settings))
     assert held is not None
     if held.cluster != cluster:
         since = clock() - timedelta(seconds=AGAIN_S)
         if not any(one.cluster == cluster and one.at > since for one in claims):
-            await _write(settings, Claim(cluster, by, clock()))
+            with suppress(_MayNotWrite):  # with ACLs a process only reads: then the others do not hear of it
+                await _write(settings, Claim(cluster, by, clock()))
         raise ConfigError(refusal(held, cluster, settings.topic_prefix))
     if held.kafka and kafka and held.kafka != kafka:
         raise ConfigError(copy_refusal(held, kafka, settings))
@@ -216,6 +224,10 @@ class _NoTopic(ConfigError):
     """There is no topic `installation` yet."""
 
 
+class _MayNotWrite(Unreachable):
+    """This user may not write to `installation`."""
+
+
 async def read_claims(settings: KafkaSettings) -> list[Claim]:
     """Every claim, in the order of the log.
 
@@ -263,6 +275,8 @@ async def _write(settings: KafkaSettings, made: Claim) -> None:
     try:
         await clients.started(producer, settings)
         await producer.send_and_wait(name, encode(made), key=made.cluster.encode(), partition=0)
+    except TopicAuthorizationFailedError as error:
+        raise _MayNotWrite(f"Kafka at {settings.bootstrap} does not take a claim: {plain(error)}") from error
     except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not take a claim: {plain(error)}") from error
     finally:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,15 @@ class Kafka:
     """
 
     def __init__(
-        self, folder: Path, *, properties: Mapping[str, str] | None = None, heap_mb: int = 512
+        self,
+        folder: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
+        java_options: Sequence[str] = (),
     ) -> None:
         self._folder = folder
+        self._java_options = java_options
         self._heap_mb = heap_mb
         self._broker_port, self._controller_port = free_port(), free_port()
         self._properties = self._defaults() | dict(properties or {})
@@ -69,6 +75,15 @@ class Kafka:
     def bootstrap(self) -> str:
         """The address clients start from, ``host:port``."""
         return f"127.0.0.1:{self._broker_port}"
+
+    @property
+    def controller(self) -> str:
+        """The address of its controller, ``host:port``."""
+        return f"127.0.0.1:{self._controller_port}"
+
+    def add(self, properties: Mapping[str, str]) -> None:
+        """Add to or override the broker's properties, before its first start."""
+        self._properties |= properties
 
     @property
     def log(self) -> Path:
@@ -128,7 +143,14 @@ class Kafka:
     def _java(self) -> list[str]:
         libs = parts.part("kafka").folder / "libs"
         logging = parts.RECIPES / "kafka" / "log4j2.properties"
-        return ["java", f"-Xmx{self._heap_mb}m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{libs}/*"]
+        return [
+            "java",
+            f"-Xmx{self._heap_mb}m",
+            f"-Dlog4j2.configurationFile={logging}",
+            *self._java_options,
+            "-cp",
+            f"{libs}/*",
+        ]
 
     def _storage_tool(self, *arguments: str) -> str:
         command = [*self._java(), "kafka.tools.StorageTool", *arguments]
@@ -140,7 +162,7 @@ class Kafka:
         return result.stdout
 
     def _defaults(self) -> dict[str, str]:
-        broker, controller = self.bootstrap, f"127.0.0.1:{self._controller_port}"
+        broker, controller = self.bootstrap, self.controller
         return {
             "process.roles": "broker,controller",
             "node.id": "1",

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     epilog=examples(
         ("faultline topics diff", "what is missing or differs"),
         ("faultline topics apply", "create and alter them"),
+        ("faultline topics acls", "what each process may do with them"),
     ),
 )
 def command() -> None:
-    """Create, alter or compare the Kafka topics. Nothing is ever deleted."""
+    """Create, alter or compare the Kafka topics, and print who needs which rights on them. Nothing is ever deleted."""
 
 
 @command.command(
@@ -97,6 +98,75 @@ def diff(ctx: click.Context, output: str) -> None:
     _show(changes, output)
     if any(change.kind != "advice" for change in changes):
         ctx.exit(EXIT_NO)
+
+
+@command.command(
+    "acls",
+    epilog=examples(
+        "faultline topics acls",
+        "faultline topics acls --principal 'User:CN=faultline-{name}' detector correlator",
+        "faultline topics acls --format strimzi --kafka my-cluster --login tls",
+        exits="0 printed, 2 bad input",
+    ),
+)
+@click.argument("names", nargs=-1, metavar="[PROCESS|USER]...")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["kafka-acls", "strimzi", "json"]),
+    default="kafka-acls",
+    show_default=True,
+    help="Commands of Kafka's own tool, Strimzi's KafkaUsers, or JSON.",
+)
+@click.option(
+    "--principal",
+    default="User:faultline-{name}",
+    show_default=True,
+    help="How principals are called; {name} is the process or user. With mTLS often User:CN=...",
+)
+@click.option(
+    "--kafka", "cluster", default="kafka", show_default=True, help="Strimzi: the name of the Kafka."
+)
+@click.option(
+    "--login",
+    type=click.Choice(["tls", "scram-sha-512"]),
+    default="scram-sha-512",
+    show_default=True,
+    help="Strimzi: how the users log in.",
+)
+@click.pass_obj
+def acls(
+    config: Path | None, names: tuple[str, ...], form: str, principal: str, cluster: str, login: str
+) -> None:
+    """Print the ACLs of every process, and of those who look, decide, ship and repair; all of them without a name.
+
+    Each principal gets what it does and nothing more; nothing on the cluster itself. `$BOOTSTRAP` and `$ADMIN` in the commands
+    are the broker's address and the properties file of a user who may alter ACLs.
+    """
+    import json
+
+    from faultline.checks.kafka_acls import acls_of, as_commands, as_json, as_strimzi
+    from faultline.checks.kafka_rights import EVERYBODY
+    from faultline.runtime.settings import load
+    from streams.model.errors import BadInput
+    from streams.model.similar import suggestion
+
+    if "{name}" not in principal:
+        raise BadInput("--principal: expected {name} in it, or all processes would share one principal")
+    for name in names:
+        if name not in EVERYBODY:
+            meant = suggestion(name, EVERYBODY) or f"; known are {', '.join(EVERYBODY)}"
+            raise BadInput(f"{name} is no process and no user{meant}")
+    settings = load(config).kafka
+    wanted = names or tuple(EVERYBODY)
+    if form == "strimzi":
+        click.echo(as_strimzi(wanted, settings, cluster=cluster, login=login), nl=False)
+        return
+    found = [acl for name in wanted for acl in acls_of(name, settings)]
+    if form == "json":
+        click.echo(json.dumps(as_json(found, principal), indent=2))
+    else:
+        click.echo("\n".join(as_commands(found, principal)))
 
 
 def _show(changes: list[TopicChange], output: str) -> None:

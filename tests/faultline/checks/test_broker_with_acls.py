@@ -12,11 +12,12 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from pydantic import SecretStr
 
 from faultline.checks.finding import CheckFinding
+from faultline.checks.kafka_acls import acls_of
 from faultline.checks.kafka_probe import probe_kafka
-from faultline.checks.kafka_rights import RIGHTS, group_of
+from faultline.checks.kafka_rights import RIGHTS, Operation
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, provisioning
-from streams.kafka.topics import ALL, CHANGELOG, INSTALLATION, SIGNALS, TICKS, Topic, partition_of
+from streams.kafka.topics import ALL, CHANGELOG, SIGNALS, TICKS, Topic, partition_of
 from streams.model.clock import to_millis, utc_now
 from tests.testbed.kafka import Kafka
 
@@ -76,23 +77,23 @@ class Broker:
         for future in self._client.delete_acls([every]).values():
             future.result()
 
-    def give_all(self, process: str, *, without: tuple[Topic, AclOperation] | None = None) -> None:
+    def give_all(self, process: str, *, without: tuple[Topic, Operation] | None = None) -> None:
         """What the table says that the process needs, but for one right."""
-        rights = RIGHTS[process]
-        for topic in (*ALL, CHANGELOG):
-            operations = {AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
-            operations |= {AclOperation.READ} if topic in rights.reads or topic is INSTALLATION else set()
-            operations |= {AclOperation.WRITE} if topic in rights.writes or topic is INSTALLATION else set()
-            if without is not None and topic is without[0]:
-                operations -= {without[1]}
+        kinds = {
+            "topic": ResourceType.TOPIC,
+            "group": ResourceType.GROUP,
+            "transactional-id": ResourceType.TRANSACTIONAL_ID,
+        }
+        for acl in acls_of(process, self.limited):
+            left = set(acl.operations)
+            if without is not None and acl.name == clients.topic_name(self.limited, without[0]):
+                left.discard(without[1])
             self.give(
-                ResourceType.TOPIC, clients.topic_name(self.limited, topic), *sorted(operations, key=str)
+                kinds[acl.kind],
+                acl.name,
+                *(AclOperation[operation.name] for operation in left),
+                prefixed=acl.prefixed,
             )
-        if (group := group_of(process, self.limited)) is not None:
-            self.give(ResourceType.GROUP, group, AclOperation.READ)
-        if rights.transactions:
-            name = f"{PREFIX}faultline-{process}-"
-            self.give(ResourceType.TRANSACTIONAL_ID, name, AclOperation.WRITE, prefixed=True)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,7 @@ async def test_a_process_with_exactly_the_rights_of_the_table_has_nothing_to_fin
 
 
 async def test_a_right_that_is_missing_is_named_with_the_command_that_gives_it(broker: Broker) -> None:
-    broker.give_all("detector", without=(SIGNALS, AclOperation.WRITE))
+    broker.give_all("detector", without=(SIGNALS, Operation.WRITE))
     (finding,) = await soon(broker, "detector", 1)
     assert (finding.level, finding.where) == ("fault", f"topic {PREFIX}signals")
     assert finding.what == "limited may not WRITE it, which detector must"
