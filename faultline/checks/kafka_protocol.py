@@ -199,14 +199,23 @@ async def topic_rights(client: Any, topics: list[str]) -> dict[str, frozenset[in
 
 
 async def group_rights(client: Any, group: str) -> frozenset[int]:
-    """The operations that are allowed on a consumer group, which need not exist yet."""
+    """The operations that are allowed on a consumer group, which need not exist yet.
+
+    Raises:
+        KafkaError: the group's coordinator is not there yet, or refuses this user.
+    """
     coordinator = await client.find_coordinator(group)
     try:
         answer = await client._send_request(_GroupRights([group]), coordinator)
     except (IncompatibleBrokerVersion, NotImplementedError):
         return EVERYTHING  # no broker of Kafka itself: it knows no such request
     (found,) = answer.groups
-    return frozenset() if found[0] else _numbers(found[-1])
+    if not found[0]:
+        return _numbers(found[-1])
+    error = for_code(found[0])
+    if error.retriable:
+        raise error  # the coordinator still loads: that says nothing about rights
+    return frozenset()
 
 
 def _numbers(bits: int) -> frozenset[int]:

@@ -12,7 +12,6 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
-    GroupCoordinatorNotAvailableError,
     KafkaError,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
@@ -57,7 +56,9 @@ async def patient(ask: Callable[[], Awaitable[T]]) -> T:
     async def answered() -> list[T]:
         try:
             return [await ask()]
-        except GroupCoordinatorNotAvailableError:
+        except KafkaError as error:
+            if not error.retriable:
+                raise
             return []
 
     (found,) = await eventually(answered, "the coordinator answers")
