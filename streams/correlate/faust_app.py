@@ -8,6 +8,7 @@ import faust
 
 from streams.config.settings import KafkaSettings
 from streams.correlate.faust_consumer import Transport
+from streams.kafka import clients
 from streams.kafka.login import security
 from streams.kafka.topics import CORRELATOR_APP
 
