@@ -41,6 +41,7 @@ def everything(url: str = "http://127.0.0.1:9") -> dict[str, Any]:
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_username": "faultline",
             "sasl_password": canary(1),
+            "oauth": {"client_secret": canary(90)},
         },
         "slack": {
             "base_url": url,
