@@ -14,6 +14,7 @@ from typing import get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from faultline.runtime.secret_files import PREFIX, SECRETS_DIR
 from streams.config.plain_faults import model_at, model_of, what
 from streams.config.section import ContradictionAt
 from streams.config.table_overlay import VARIABLE as CATALOG_DIR
@@ -21,10 +22,9 @@ from streams.model.similar import suggestion
 
 Path = tuple[int | str, ...]
 
-PREFIX = "FAULTLINE_"
 SETTINGS_FILE = "FAULTLINE_CONFIG"
 """Where the settings file is."""
-NO_SETTINGS = (SETTINGS_FILE, CATALOG_DIR)
+NO_SETTINGS = (SETTINGS_FILE, CATALOG_DIR, SECRETS_DIR)
 """Variables of the same prefix that are no settings."""
 
 

@@ -16,15 +16,16 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
 )
 
+from faultline.runtime.secret_files import PREFIX, EnvironmentAndFiles, variables
 from faultline.runtime.setting_faults import (
     SETTINGS_FILE,
     contradiction_lines,
+    every_key,
     fault_lines,
     no_json,
     twice,
@@ -148,7 +149,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment over file: the file arrives as init values, so the usual order is reversed."""
-        return env_settings, init_settings
+        return EnvironmentAndFiles(settings_cls, _variables()), init_settings
 
 
 class _WithoutEnvironment(Settings):
@@ -190,12 +191,13 @@ def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
     """
     named = settings_file(path)
     root, values = _read_file(named) if named else (None, {})
-    faults = unknown_variables(Settings) + (list(twice(root)) if root is not None else [])
+    told = _variables()
+    faults = unknown_variables(Settings, told) + (list(twice(root)) if root is not None else [])
     settings: Settings | None = None
     try:
         settings = Settings(**values)
     except SettingsError as error:
-        faults += no_json(Settings) or [f"  {error}"]
+        faults += no_json(Settings, told) or [f"  {error}"]
     except ValidationError as error:
         faults += fault_lines(error, Settings, root)
         further, settings = _further(error, values, root)
@@ -204,6 +206,10 @@ def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
         # Here, because whoever holds secrets has read them here: from now on they are in nothing that is logged or printed.
         know(secrets_of(settings))
     return settings, faults
+
+
+def _variables() -> dict[str, str]:
+    return variables({f"{PREFIX}{name.replace('.', '__').upper()}" for name in every_key(Settings)})
 
 
 def settings_file(path: Path | None) -> Path | None:
@@ -249,7 +255,11 @@ def _further(
 
     pydantic looks for contradictions only where all values of a section, and of all sections in it, are valid and go together.
     """
-    left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), wrong_values(error), list[str]()
+    left, wrong, found = (
+        _merged(values, EnvironmentAndFiles(Settings, _variables())()),
+        wrong_values(error),
+        list[str](),
+    )
     new = wrong
     for _ in range(_LOOKS):
         for path in new:  # what was taken out before misses nothing: its whole section would go
