@@ -25,6 +25,7 @@ from streams.detect.families import (
     sample_families,
 )
 from streams.detect.finding import Finding, Stream
+from streams.detect.job_claims import may_report
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.prefilter import Prefilter, RuleInterest
 from streams.detect.report import Report
@@ -238,8 +239,13 @@ class Detector:
         for observation in observations:
             silent = True
             for finding in self._findings(observation, stream):
+                heard = observation
+                if not may_report(record.topic, finding.kind):
+                    if not isinstance(observation, LogLine):
+                        continue
+                    heard = observation._replace(relayed=True)
                 silent = False
-                report = Report.of(finding, observation, stream.cluster, record)
+                report = Report.of(finding, heard, stream.cluster, record)
                 if rollup is None:
                     signals.append(report.signal())
                 elif due := rollup.take(report):
