@@ -36,6 +36,8 @@ _FETCH_WAIT_MS = 100
 """How long the broker waits for something to send. What comes free meanwhile is asked for only when that request is answered;
 Faust's 1.5 s would make a partition with a backlog wait for its idle neighbours."""
 
+_READ_COMMITTED = "read_committed"
+
 _ROOM_S = 0.02
 """How often to look whether what is held back has room again."""
 
@@ -46,6 +48,9 @@ class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = _FETCH_WAIT_MS
+        # Responders write to `signals` in transactions. Faust reads uncommitted records unless its own guarantee is exactly-once:
+        # a run whose end was never committed would resolve its incident, and the next owner would open the broken node again.
+        consumer._isolation_level = _READ_COMMITTED
         return consumer
 
     async def _fetch_records(self, *args: Any, **options: Any) -> Any:

@@ -43,7 +43,9 @@ class Reading:
     def __init__(self, settings: KafkaSettings) -> None:
         self.read: list[int] = []
         self.app = build_app(settings)
-        source = self.app.topic(SIGNALS.name, key_serializer="raw", value_serializer="raw")
+        source = self.app.topic(
+            clients.topic_name(settings, SIGNALS), key_serializer="raw", value_serializer="raw"
+        )
         self.app.agent(source, name="read", concurrency=1)(self._read)
         self.app.finalize()
         self.consumer: Any = self.app.consumer
