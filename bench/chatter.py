@@ -255,7 +255,9 @@ def mixed(
         yield next(reports if r.random() < share else usual)
 
 
-def samples(seed: int, count: int, *, begin: datetime, changing: float = 0.001) -> Iterator[bytes]:
+def samples(
+    seed: int, count: int, *, begin: datetime, changing: float = 0.001, nodes: int = 64
+) -> Iterator[bytes]:
     """DCGM series as prometheus-kafka-adapter writes them, scrape after scrape of nodes with eight GPUs.
 
     `changing` is the share of XID gauges that change, which is what a signal is.
@@ -264,7 +266,7 @@ def samples(seed: int, count: int, *, begin: datetime, changing: float = 0.001) 
     written, scrape, xids = 0, 0, dict[tuple[int, int], int]()
     while True:
         at = begin + timedelta(seconds=15 * scrape)
-        for node in range(64):
+        for node in range(nodes):
             for gpu in range(8):
                 for name, value in _fields(r):
                     if name == "DCGM_FI_DEV_XID_ERRORS":

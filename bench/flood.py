@@ -1,8 +1,8 @@
 """Ordinary traffic at a steady pace, as a program of its own: `python -m bench.flood JSON`, until killed.
 
-The argument says `bootstrap`, `topic_prefix`, `partitions` of the raw topics, `lines_per_s`, and `pods`: a list of namespace,
-pod and node. Half of the lines are those pods' progress, each of which is a signal; the rest is what nodes say all day, of
-which none is.
+The argument says `bootstrap`, `topic_prefix`, `partitions` of the raw topics, `pods` (a list of namespace, pod and node), how
+many lines of those pods' progress are written a second (`relevant_per_s`, each of which is a signal), and how many of what nodes
+say all day, of which none is (`other_per_s`).
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ async def main(options: dict[str, Any]) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=options["bootstrap"], acks=1)
     await producer.start()
     usual = cycle(list(islice(ordinary(11, datetime.now(UTC)), _USUAL)))
-    half, partitions = round(options["lines_per_s"] * EVERY_S / 2), options["partitions"]
+    relevant, other = (round(options[name] * EVERY_S) for name in ("relevant_per_s", "other_per_s"))
+    partitions = options["partitions"]
     pods, step, told = options["pods"], 1000, 0
     loop = asyncio.get_running_loop()
     begun, turn = loop.time(), 0
     while True:
         moving = []
-        for _ in range(half):
+        for _ in range(relevant):
             namespace, pod, node = pods[told % len(pods)]
             moving.append(orjson.dumps(shippers.iteration(namespace, pod, node, step)))
             told += 1
             step += told % len(pods) == 0
-        for topic, lines in ((RAW_JOB_LOGS, moving), (RAW_NODE_LOGS, list(islice(usual, half)))):
+        for topic, lines in ((RAW_JOB_LOGS, moving), (RAW_NODE_LOGS, list(islice(usual, other)))):
             batch = producer.create_batch()
             for line in lines:
                 batch.append(key=None, value=line, timestamp=int(time.time() * 1000))

@@ -1,4 +1,4 @@
-"""What a cluster says in ordinary times, at a steady rate, by a program of its own until SIGTERM: `python -m … JSON`.
+"""What a cluster says in ordinary times, at a steady rate, by a program of its own until SIGTERM: `python -m … JSON` or `@FILE`.
 
 Half are lines of nodes, a quarter progress of training pods, most of the rest DCGM samples, and a few events and switches'
 lines. Some reports that can be counted and some broken records are among them. What was written is in the file `report`.
@@ -79,7 +79,7 @@ class Load:
         self._r = random.Random(5)
         now = datetime.now(UTC)
         self._lines = cycle(list(islice(ordinary(11, now), _POOL)))
-        self._samples = cycle(list(samples(3, _POOL, begin=now, changing=0)))
+        self._samples = samples(3, 10**12, begin=now, changing=0, nodes=wanted.metrics_nodes)
         self._step = 1000
         self._broken_at = 0.0
         self._owed = 0.0
@@ -215,4 +215,6 @@ async def main(wanted: Wanted) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Wanted(**orjson.loads(sys.argv[1]))))
+    told = sys.argv[1]
+    wanted = Path(told[1:]).read_text() if told.startswith("@") else told
+    asyncio.run(main(Wanted(**orjson.loads(wanted))))
