@@ -21,12 +21,12 @@ class NoPreviousRelease(Exception):
 
 
 def previous() -> str:
-    """The commit of the previous release: `FAULTLINE_PREVIOUS`, else the last tag `v…` before this commit, else a fixed one.
+    """The commit of the previous release: `UPGRADE_FROM`, else the last tag `v…` before this commit, else a fixed one.
 
     Raises:
         NoPreviousRelease: when this checkout does not have that commit.
     """
-    wanted = os.environ.get("FAULTLINE_PREVIOUS") or _last_tag() or BEFORE_THE_FIRST_TAG
+    wanted = os.environ.get("UPGRADE_FROM") or _last_tag() or BEFORE_THE_FIRST_TAG
     found = _git("rev-parse", "--verify", "--quiet", f"{wanted}^{{commit}}")
     if found is None:
         raise NoPreviousRelease(f"this checkout does not have {wanted}: fetch the whole history, with tags")
