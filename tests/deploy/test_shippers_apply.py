@@ -30,11 +30,12 @@ def kubectl(control_plane: ControlPlane, *words: str | Path) -> str:
 
 
 def test_the_daemon_set_and_the_exporters_are_taken(control_plane: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "ca.crt").write_text("a certificate")
-    (tmp_path / "shippers.env").write_text("username=faultline-shipper\npassword=not a real one\n")
+    for name in ("username", "password", "ca.crt"):
+        (tmp_path / name).write_text("not a real one")
     kubectl(control_plane, "apply", "-f", SHIPPERS / "fluent-bit/namespace.yaml")
-    secret = ("create", "secret", "generic", "shippers-kafka", f"--from-env-file={tmp_path / 'shippers.env'}")
-    kubectl(control_plane, "-n", "faultline-shippers", *secret, f"--from-file={tmp_path / 'ca.crt'}")
+    files = [f"--from-file={tmp_path / name}" for name in ("username", "password", "ca.crt")]
+    secret = ("create", "secret", "generic", "shippers-kafka", *files)
+    kubectl(control_plane, "-n", "faultline-shippers", *secret)
     said = kubectl(control_plane, "apply", "-k", SHIPPERS / "fluent-bit")
     assert "daemonset.apps/fluent-bit created" in said
     assert "Warning" not in said
