@@ -15,7 +15,7 @@ from faultline.replay.record_format import record_line
 from tests.faultline.replay.redaction.test_redaction import learned, raw
 
 NAME = "gpu-a01-07"
-PACKED = base64.b64encode(gzip.compress(f"x {NAME} y".encode())).decode()
+PACKED = base64.b64encode(gzip.compress(f"x {NAME} y".encode(), mtime=0)).decode()
 
 
 def written(folder: Path, value: bytes) -> Path:
