@@ -99,6 +99,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         )
         self._consumer: AIOKafkaConsumer | None = None
         self._assigned: set[int] = set()
+        self._revocations = 0
         self._broken = False
         self._dropped: list[OwnedPartition[D]] = []
         self.owned: dict[int, OwnedPartition[D]] = {}
@@ -169,6 +170,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         """Release everything: an eager rebalance revokes all partitions, also those that will come back."""
+        self._revocations += 1
         self._assigned.clear()
         await self._drop()
 
@@ -203,7 +205,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
 
     async def _acquire(self, consumer: AIOKafkaConsumer) -> None:
         while self._assigned:
-            partition = self._assigned.pop()
+            partition, revocations = self._assigned.pop(), self._revocations
             log.info("partition assigned", process=self._documents.process, partition=partition)
             store = await FencedStore.open(
                 self._settings, self._documents, partition, progress=self._progress
@@ -223,8 +225,9 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
                 for place in places
                 if place.topic in self._replayed
             }
-            # If it was revoked and came back meanwhile, open it again: this store may have been fenced in between.
-            if set(places) <= consumer.assignment() and partition not in self._assigned:
+            # If it was revoked meanwhile, this store may have been fenced; if it came back, it is opened again. The consumer
+            # shows the old assignment until the rebalance is over: a partition kept then would never be caught up.
+            if set(places) <= consumer.assignment() and revocations == self._revocations:
                 self.owned[partition] = OwnedPartition(partition, store, dict(ends), known)
             else:
                 await store.close()

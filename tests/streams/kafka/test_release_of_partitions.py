@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
+from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
 from runbooks.engine.process import Responder
 from streams.config.settings import KafkaSettings, ResponderSettings
-from streams.kafka.fenced_store import DocumentType
+from streams.kafka.fenced_store import DocumentType, FencedStore
 from streams.kafka.partition_owner import OwnedPartition, PartitionOwner
 from streams.kafka.topics import COMMANDS, RUNS
 from streams.model.control import Control
@@ -83,3 +85,54 @@ async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_w
             "reason": "another owner has runs[3]",
         }
     ]
+
+
+class Rebalancing:
+    """A consumer whose group rebalances while a partition is taken up; it shows the old assignment until that is over."""
+
+    def __init__(self, owner: PartitionOwner[Control], place: TopicPartition, *, comes_back: bool) -> None:
+        self._owner, self._place, self._comes_back = owner, place, comes_back
+        self._begun = False
+
+    async def end_offsets(self, places: Any) -> dict[TopicPartition, int]:
+        if not self._begun:
+            self._begun = True
+            await self._owner.on_partitions_revoked({self._place})
+            if self._comes_back:
+                await self._owner.on_partitions_assigned({self._place})
+        return dict.fromkeys(places, 0)
+
+    async def committed(self, place: TopicPartition) -> int:
+        return 0
+
+    async def seek_to_beginning(self, *places: TopicPartition) -> None:
+        """Go nowhere."""
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Go nowhere."""
+
+    def assignment(self) -> set[TopicPartition]:
+        return {self._place}
+
+
+@pytest.mark.parametrize(("comes_back", "opened"), [(False, 1), (True, 2)])
+async def test_a_partition_that_is_revoked_while_its_store_is_opened_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch, comes_back: bool, opened: int
+) -> None:
+    owner = PartitionOwner(
+        KafkaSettings(), DocumentType(process="busy", topic=RUNS, kind=Control, key=lambda c: c.cluster),
+        replayed=(), followed=(COMMANDS,),
+    )  # fmt: skip
+    stores: list[Any] = []
+
+    async def open_store(*_: Any, **__: Any) -> Any:
+        stores.append(AsyncMock())
+        return stores[-1]
+
+    monkeypatch.setattr(FencedStore, "open", open_store)
+    place = owner.place(COMMANDS, 0)
+    await owner.on_partitions_assigned({place})
+    await owner._acquire(cast(Any, Rebalancing(owner, place, comes_back=comes_back)))
+    assert len(stores) == opened
+    stores[0].close.assert_awaited_once()
+    assert [owned.store for owned in owner.owned.values()] == stores[1:]
