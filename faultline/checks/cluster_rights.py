@@ -9,7 +9,9 @@ from pathlib import Path
 from faultline.runtime.settings import Settings
 from streams.config.yaml_tables import Strict, load_table
 from streams.job_kinds.rights import component_of
+from streams.model.run import Mode
 
+READING = frozenset({"get", "list", "watch"})
 OWN = "faultline"
 """The namespace of the service accounts in the manifests."""
 
@@ -44,16 +46,21 @@ def needed(
     """The rights that these processes need, and whether nothing of theirs works without it.
 
     A kind of job that is watched by default and that the cluster (`served`, its API groups) does not have needs none; one that
-    it has can be left out, and then its jobs are not seen.
+    it has can be left out, and then its jobs are not seen. In shadow the responder changes nothing and needs no right to: the
+    overlay `shadow` gives none.
     """
     must, may = components(settings, served)
     for right in every_right():
-        if right.process in processes and right.component in must | may:
-            moved = right.component == "node-work" and right.namespace is not None
-            yield (
-                right.model_copy(update={"namespace": settings.node_work.namespace}) if moved else right,
-                right.component in must,
-            )
+        if right.process not in processes or right.component not in must | may:
+            continue
+        changes: dict[str, object] = {}
+        if right.component == "node-work" and right.namespace is not None:
+            changes["namespace"] = settings.node_work.namespace
+        if right.process == "responder" and settings.responder.mode is Mode.SHADOW:
+            changes["verbs"] = tuple(verb for verb in right.verbs if verb in READING)
+        asked = right.model_copy(update=changes)
+        if asked.verbs:
+            yield asked, right.component in must
 
 
 def components(settings: Settings, served: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:

@@ -37,8 +37,9 @@ def overlay_of(table: Path) -> Path | None:
         return None
     for root in ROOTS:
         if table.is_relative_to(root):
-            found = Path(folder) / table.relative_to(root)
-            return found if found.is_file() else None
+            path = table.relative_to(root)
+            given = (Path(folder) / name for name in (path, flat_name(path)))
+            return next((file for file in given if file.is_file()), None)
     return None
 
 
@@ -46,6 +47,11 @@ def overlay_folder() -> Path | None:
     """The folder of this site's overlay; None without one."""
     folder = os.environ.get(VARIABLE)
     return Path(folder) if folder else None
+
+
+def flat_name(table: Path) -> str:
+    """The name of a table where there are no folders, as in a ConfigMap: `lines.nccl.yaml` for `lines/nccl.yaml`."""
+    return ".".join(table.parts)
 
 
 def overlay_files() -> list[Path]:
@@ -71,7 +77,7 @@ def unknown_files(folder: Path) -> list[str]:
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not a directory")
-    known = {str(table) for table in tables()}
+    known = {name for table in tables() for name in (str(table), flat_name(table))}
     files = [str(file.relative_to(folder)) for file in tables_in(folder)]
     if not files:
         return [f"{folder}: no *.yaml in it"]

@@ -27,6 +27,7 @@ KAFKA = {
 
 HELD_BACK = {
     "docker compose --profile monitoring up": "its images are not made here: tests/deploy/test_compose.py reads its files",
+    "helm ": "tests/deploy/test_installations.py installs, upgrades, rolls back and uninstalls the chart",
     "docker compose up": "tests/containers/test_compose_runs.py starts what it starts",
     ".venv/bin/python docs/pictures.py": "needs a browser, and changes pictures",
     "faultline demo": "tests/sandbox/demo plays it, and takes a minute",

@@ -51,7 +51,7 @@ async def test_the_account_of_the_manifests_may_do_all_that_its_process_does(
     installed: ControlPlane, process: str
 ) -> None:
     async def none_is_missing() -> bool:
-        return not await faults(installed, process, process)
+        return not await faults(installed, process, process, responder={"mode": "auto"})
 
     await eventually(none_is_missing, "the authorizer knows the roles")
 
@@ -59,7 +59,7 @@ async def test_the_account_of_the_manifests_may_do_all_that_its_process_does(
 async def test_each_missing_right_is_named_with_who_lacks_it_and_what_to_apply(
     installed: ControlPlane,
 ) -> None:
-    told = await faults(installed, "detector", "responder")
+    told = await faults(installed, "detector", "responder", responder={"mode": "auto"})
     evictions = next(finding for finding in told if "pods/eviction" in finding.what)
     assert evictions.what == f"{ACCOUNTS['detector']} may not create pods/eviction, as responder does"
     assert evictions.remedy == "apply k8s/base"
@@ -68,13 +68,21 @@ async def test_each_missing_right_is_named_with_who_lacks_it_and_what_to_apply(
     }
 
 
+async def test_in_shadow_the_responder_is_asked_for_nothing_that_changes_a_thing(
+    installed: ControlPlane,
+) -> None:
+    told = await faults(installed, "detector", "responder", responder={"mode": "shadow"})
+    assert any("may not get" in finding.what or "may not list" in finding.what for finding in told)
+    assert [one.what for one in told if " patch " in one.what or " create " in one.what] == []
+
+
 async def test_the_right_for_node_work_is_asked_for_where_it_is_configured(
     installed: ControlPlane, tmp_path: Path
 ) -> None:
     template = tmp_path / "reset.yaml"
     template.write_text(yaml.safe_dump({}))
     work = {"reset_gpu": template, "namespace": "elsewhere"}
-    (finding,) = await faults(installed, "responder", "responder", node_work=work)
+    (finding,) = await faults(installed, "responder", "responder", node_work=work, responder={"mode": "auto"})
     assert "may not create jobs.batch in elsewhere" in finding.what
     assert finding.remedy == "apply k8s/components/node-work"
 

@@ -5,7 +5,16 @@ import pytest
 
 from faultline.replay.kafka_capture.surroundings import versions
 from streams.config.settings import ResponderSettings
-from streams.config.table_overlay import VARIABLE, laid_over, unknown_files, value_changes
+from streams.config.table_overlay import (
+    ROOTS,
+    VARIABLE,
+    flat_name,
+    laid_over,
+    overlay_of,
+    tables,
+    unknown_files,
+    value_changes,
+)
 from streams.config.yaml_tables import load_table
 from streams.detect.catalog import FOLDER
 from streams.detect.xid_catalog import XidCatalog
@@ -104,3 +113,21 @@ def test_an_overlay_changes_the_digest_of_the_catalog(
     before = versions(ResponderSettings()).catalog
     overlay(tmp_path, monkeypatch, xid="codes: [{codes: [79], severity: warning}]")
     assert versions(ResponderSettings()).catalog != before
+
+
+def test_a_table_in_a_folder_may_be_given_without_one_as_in_a_config_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lines.nccl.yaml").write_text("{}")
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    assert overlay_of(ROOTS[0] / "lines" / "nccl.yaml") == tmp_path / "lines.nccl.yaml"
+    assert overlay_of(ROOTS[0] / "lines" / "nic.yaml") is None
+    assert unknown_files(tmp_path) == []
+    (tmp_path / "lines.ncll.yaml").write_text("{}")
+    (told,) = unknown_files(tmp_path)
+    assert "lines.nccl.yaml" in told, "what was meant is suggested"
+
+
+def test_no_two_tables_have_the_same_name_without_folders() -> None:
+    names = [flat_name(table) for table in tables()]
+    assert len(names) == len(set(names))
