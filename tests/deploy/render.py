@@ -40,11 +40,13 @@ SWITCHED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 """Files of components, each with the template that renders it and the values that switch it on."""
 
 COPIED = {
-    "objects": "templates/objects",
-    "node-work": "node-work/templates",
-    "diagnostics": "diagnostics/session",
+    "objects": COMPONENT_DIR / "templates" / "objects",
+    "node-work": COMPONENT_DIR / "node-work" / "templates",
+    "diagnostics": COMPONENT_DIR / "diagnostics" / "session",
+    "prometheus-rules": K8S / "monitoring" / "prometheus-rules",
+    "dashboards": K8S / "monitoring" / "dashboards",
 }
-"""Folders of the chart's `files`, each with the folder of a component whose files it holds."""
+"""Folders of the chart's `files`, each with the folder whose files it holds."""
 
 _SOURCE = re.compile(rf"^---\n# Source: {RELEASE}/templates/(\S+)\n", re.MULTILINE)
 
@@ -110,7 +112,7 @@ def files() -> Iterator[tuple[Path, str]]:
         if rights.parent.name != "node-work":
             yield CHART / "files" / "rights" / f"{rights.parent.name}.yaml", rights.read_text()
     for folder, source in COPIED.items():
-        for file in sorted((COMPONENT_DIR / source).glob("*")):
+        for file in sorted(source.glob("*")):
             yield CHART / "files" / folder / file.name, file.read_text()
     yield COMPONENT_DIR / "strimzi-users" / "users.yaml", strimzi.users()
     yield COMPONENT_DIR / "strimzi-topics" / "topics.yaml", strimzi.topics()

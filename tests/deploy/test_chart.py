@@ -30,6 +30,7 @@ SWITCHES: dict[tuple[str, ...], dict[str, Any]] = {
     ("runbooks",): {"runbooks": {"existingConfigMap": "faultline-runbooks"}},
     ("gpu-drain",): {"gpuDrain": ON},
     ("keda",): {"keda": ON},
+    ("monitoring",): {"prometheusRules": ON, "dashboards": ON},
     ("node-work",): {"nodeWork": ON},
     ("node-work", "diagnostics"): {"nodeWork": ON, "diagnostics": ON},
     ("pod-exec",): {"podExec": ON},

@@ -45,6 +45,8 @@ EVERYTHING = {
             "archive",
             "keda",
             "podMonitor",
+            "prometheusRules",
+            "dashboards",
             "serviceMonitor",
         )
     },
