@@ -115,7 +115,7 @@ _LOOKED_AT = (*_SHOWN, SIGNALS, TICKS, THREADS, NOTICES, COMMANDS, DEAD_LETTERS,
 USERS: Mapping[str, ProcessRights] = {
     # `topics apply` and `topics diff`; the one that binds the topics to a cluster.
     "topics": ProcessRights((INSTALLATION,), (INSTALLATION,), manages=True),
-    # Commands that only look, `config check --connect`, `doctor`. Not raw.*: jobs print secrets.
+    # Commands that only look, `doctor`. Not raw.*: jobs print secrets.
     "viewer": ProcessRights(_LOOKED_AT, (), sees_groups=True),
     # The same, and decisions: approve, freeze, kill switch.
     "operator": ProcessRights(_LOOKED_AT, (COMMANDS,), sees_groups=True),
