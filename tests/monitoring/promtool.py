@@ -146,3 +146,17 @@ def _neighbours(number: str, row: Row | None) -> tuple[str, str]:
         share = row.mutate if row is not None else 0.15
         up, down = value * (1 + share), value * (1 - share)
     return f"{up:g}", f"{down:g}"
+
+
+def lint(exposition: str) -> list[str]:
+    """What `promtool check metrics` finds in what a process shows.
+
+    Raises:
+        AssertionError: it cannot be read at all.
+    """
+    done = subprocess.run(
+        [str(promtool()), "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 3):  # 3: it was read, and this is what is not as it should be
+        raise AssertionError(f"promtool cannot read it: {done.stderr[-2000:]}")
+    return done.stderr.splitlines() if done.returncode else []
