@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak soak-mixed upgrade storm crash-matrix compete nightly lock docs manifests clean nightly-tests
+.PHONY: demo test quick check format testbed bench fuzz soak soak-mixed upgrade storm crash-matrix compete nightly lock docs sbom manifests clean nightly-tests
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -92,6 +92,10 @@ nightly-tests: $(READY)
 manifests: $(READY)
 	@$(BIN)/python -m tests.testbed.build helm
 	@$(BIN)/python -m tests.deploy.render
+
+# The image's Python packages as CycloneDX, and docs/licences.md.
+sbom: $(READY)
+	@$(BIN)/python -m tests.supply_chain.sbom $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs
