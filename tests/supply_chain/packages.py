@@ -31,7 +31,7 @@ REVIEWED = {
     "orjson": ("MPL-2.0 AND (Apache-2.0 OR MIT)", "weak copyleft, of its files alone; used as published"),
     "venusian": ("BSD-derived (Repoze)", "permissive; not on SPDX's list under this name"),
 }
-"""Packages under review, for what they declare is missing or not plainly permissive: the licence, and why it may be in the image."""
+"""Packages that declare no licence or one that is not plainly permissive: which it is, and why it may be in the image."""
 PERMISSIVE = frozenset(
     ["MIT", "MIT-0", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "PSF-2.0"]
 ) | {_CLASSIFIERS["BSD License"]}  # fmt: skip
