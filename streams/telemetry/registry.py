@@ -250,15 +250,18 @@ class Metrics(Collector):
 
     def _begin(self, family: Family, series: dict[Series, float]) -> None:
         """Show all series of a family with one table of values from the start: the first increase then shows as one."""
-        if family.kind == "histogram":
-            if not family.labels:
-                self._distributions[family, ()] = _Distribution([0] * (len(family.buckets) + 1))
-        elif not family.labels:
-            if not family.absent:
-                series[()] = 0.0
+        values: list[Series]
+        if not family.labels:
+            values = [] if family.absent else [()]
         elif len(family.labels) == 1:
-            for value in family.labels[0].values:
-                series[value,] = 0.0
+            values = [(value,) for value in family.labels[0].values]
+        else:
+            values = []
+        if family.kind == "histogram":
+            for one in values:
+                self._distributions[family, one] = _Distribution([0] * (len(family.buckets) + 1))
+        else:
+            series.update(dict.fromkeys(values, 0.0))
 
     def _series(self, family: Family, known: Mapping[Series, float], values: Series) -> Series:
         """The series for these label values, each within its bounds."""

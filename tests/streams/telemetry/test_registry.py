@@ -220,3 +220,12 @@ async def test_a_look_that_fails_ends_nothing_and_keeps_no_other_from_being_take
     metrics.watch(whole)
     await metrics.look_around()
     assert looked == ["whole"]
+
+
+def test_the_first_observation_is_an_increase() -> None:
+    """A series that begins with its first observation has not increased, so no rate and no objective counts that one."""
+    correlator = Metrics("correlator")
+    families = shown.INCIDENT_DELAY.labels[0].values
+    empty = [f'faultline_incident_delay_seconds_count{{family="{one}"}} 0.0' for one in families]
+    assert families
+    assert set(empty) <= set(exposed(correlator).splitlines())
