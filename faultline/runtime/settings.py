@@ -32,6 +32,7 @@ from faultline.runtime.setting_faults import (
     unknown_variables,
     wrong_values,
 )
+from faultline.runtime.yaml_size import MAX_NODES, expanded_size
 from streams.config.archive_settings import ArchiveSettings
 from streams.config.connector_settings import (
     KubernetesSettings,
@@ -314,10 +315,14 @@ def _has(values: Any, part: int | str) -> bool:
 def _read_file(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-        content = yaml.safe_load(text)
-        loader = yaml.SafeLoader(text)  # parsed again for line numbers of keys, which the values do not have
+        loader = yaml.SafeLoader(text)  # for line numbers of keys, which the values do not have
         loader.name = str(path)
         root = loader.get_single_node()
+        if root is not None and expanded_size(root) > MAX_NODES:
+            raise ConfigError(
+                f"settings file {path}: more than {MAX_NODES} values once its aliases are followed"
+            )
+        content = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read settings file {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
