@@ -239,13 +239,10 @@ class Detector:
         for observation in observations:
             silent = True
             for finding in self._findings(observation, stream):
-                heard = observation
-                if not may_report(record.topic, finding.kind):
-                    if not isinstance(observation, LogLine):
-                        continue
-                    heard = observation._replace(relayed=True)
+                if not may_report(record.topic, finding.kind) and not isinstance(observation, LogLine):
+                    continue
                 silent = False
-                report = Report.of(finding, heard, stream.cluster, record)
+                report = Report.of(finding, observation, stream.cluster, record)
                 if rollup is None:
                     signals.append(report.signal())
                 elif due := rollup.take(report):

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from streams.detect.finding import Finding
+from streams.detect.job_claims import may_report
 from streams.detect.notice_times import with_time
-from streams.model.entity import Entity
+from streams.model.entity import SLURM, Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
-from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, Evidence, Signal, signal
+from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, SPEAKER, Attribute, Evidence, Signal, signal
 
 _AHEAD = timedelta(minutes=5)
 
@@ -36,13 +37,25 @@ class Report(NamedTuple):
         at = self.finding.at or self.observation.at or received_at
         return received_at if at - received_at > _AHEAD else at
 
+    def _hearsay(self) -> Mapping[str, Attribute] | None:
+        """The attributes of what a job's output says of hardware; None for what its speaker can bear witness to."""
+        line = self.observation
+        if not isinstance(line, LogLine):
+            return None
+        printed = not may_report(self.record.topic, self.finding.kind) and not _is_slurms(self.finding)
+        if not printed and not (line.relayed and self.finding.node is None):
+            return None
+        if not line.relayed and self.entity.node == line.node:
+            return {RELAYED: True}
+        return {RELAYED: True, SPEAKER: line.pod.key if line.pod is not None else ""}
+
     def signal(self) -> Signal:
         """The signal of this report."""
         record = self.record
         text = (self.finding.text or _text_of(self.observation)).strip()[:MAX_EVIDENCE_TEXT]
         attributes = self.finding.attributes
-        if isinstance(self.observation, LogLine) and self.observation.relayed and self.finding.node is None:
-            attributes = {**attributes, RELAYED: True}
+        if (speaker := self._hearsay()) is not None:
+            attributes = {**attributes, **speaker}
         of_event = isinstance(self.observation, (KubeEvent, Alert))
         attributes = with_time(self.finding.kind, attributes, text, self.occurred_at, of_event=of_event)
         return signal(
@@ -55,6 +68,14 @@ class Report(NamedTuple):
             attributes=attributes,
             evidence=(Evidence(record.topic, record.partition, record.offset, text),),
         )
+
+
+def _is_slurms(finding: Finding) -> bool:
+    """Whether Slurm's controller says it, which names the nodes it speaks of and runs in a pod where Slurm is in Kubernetes."""
+    subtype = str(finding.attributes.get("subtype", ""))
+    return finding.node is not None and (
+        subtype.startswith("slurm_") or finding.attributes.get("source") == SLURM
+    )
 
 
 _CONTROLLER = re.compile(r"(?<=\w)[-.](?:bmc|ipmi|ilo|idrac|drac|xcc|irmc|cimc)\d?(?=\.|$)", re.IGNORECASE)

@@ -24,7 +24,10 @@ SERIES, SINCE, REACHED = "series", "since_ms", "reached"
 name of the series at its entity, since when it may be so (ms), and the value that a counter or a gauge of codes has reached."""
 
 RELAYED = "relayed"
-"""Attribute of what a pod said of another host: anybody can print such a line, so it is likely at most."""
+"""Attribute of what a pod said of hardware: anybody can print such a line, so it is likely at most."""
+SPEAKER = "speaker"
+"""Attribute of what a pod said of another host's hardware: the pod, `namespace/name`, empty where no field names it. A job may
+speak of the nodes it stands on (a launcher gathers what their kernels say); of any other node it is no evidence at all."""
 
 MAX_EVIDENCE_TEXT = 1024
 """Most characters of the raw line that evidence keeps: log text is unbounded, records are not."""

@@ -31,7 +31,7 @@ from streams.correlate.state.topology import Topology
 from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
-from streams.model.signal import Signal
+from streams.model.signal import SPEAKER, Signal
 
 NODE_KINDS = frozenset(
     {
@@ -80,7 +80,21 @@ class Ingest:
             if (spoke := speaker(seen)) is not None and _tells_its_place(seen):
                 self._speaks(*spoke, seen.at, touched)
             seen = self._of_switch(self._topology.names.named(seen))
+            if not self._may_speak(seen):
+                return
             self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
+
+    def _may_speak(self, seen: Sighting) -> bool:
+        """Whether whoever said it has a part in where it is said to be: a job speaks of the nodes that it stands on.
+
+        Anybody who may run a container could otherwise accuse every node of a cluster, and stop all automation by that.
+        """
+        if SPEAKER not in seen.attributes:
+            return True
+        node, pod = seen.entity.node, seen.text(SPEAKER)
+        if node is None or not pod:
+            return False
+        return bool(self._topology.pod_jobs.jobs_of(pod) & self._topology.placements.jobs_near(node))
 
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""

@@ -165,3 +165,19 @@ def test_a_line_of_no_known_gpu_names_the_node() -> None:
     world.see(*timeouts("llama", [r for r in range(32) if r != 21], 600))
     world.pass_to(700)
     assert world.only().root == Entity(CLUSTER, node="n3")
+
+
+@pytest.mark.parametrize("host", ["n5", "n3"])
+def test_a_pod_accuses_no_node_that_its_job_does_not_stand_on(host: str) -> None:
+    """Ten such lines in one container's log would otherwise stop all automation: the breaker takes them for mass faults."""
+    world = World([*launched(["n0", "n1"]), node_fact("n3"), node_fact("n5")])
+    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    world.pass_to(700)
+    assert world.incidents() == []
+
+
+def test_a_pod_of_no_job_accuses_no_other_node() -> None:
+    world = World(launched())
+    world.see(*printed(f"Mar  1 12:00:00 n3 kernel: {XID}", pod="notebook-0"))
+    world.pass_to(700)
+    assert world.incidents() == []
