@@ -16,7 +16,7 @@ _OF_ITSELF = ("job.", "nccl.", SignalKind.UNKNOWN)
 def may_report(topic: str, kind: str) -> bool:
     """Whether a signal of this kind is believed from a raw topic (its name without prefix).
 
-    Of those that are not, a line is kept as hearsay (`relayed`), which is never decisive, and of another host only counts where the
-    job stands; an Event or an alert is left out.
+    Of those that are not, a line is kept as hearsay (`relayed`), which is never decisive, and of another host only counts where
+    the job stands; an Event or an alert is left out.
     """
     return topic != RAW_JOB_LOGS.name or kind.startswith(_OF_ITSELF)

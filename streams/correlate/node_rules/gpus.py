@@ -59,6 +59,8 @@ class _Group:
                 self.causes,
                 key=lambda s: (
                     _weight(s) < gravest,
+                    RELAYED
+                    in s.attributes,  # what a job prints names the GPU only where the kernel itself does not
                     s.entity.gpu is None,
                     families().blames_its_peer(s),
                     s.at,

@@ -181,3 +181,17 @@ def test_a_pod_of_no_job_accuses_no_other_node() -> None:
     world.see(*printed(f"Mar  1 12:00:00 n3 kernel: {XID}", pod="notebook-0"))
     world.pass_to(700)
     assert world.incidents() == []
+
+
+def test_the_kernel_itself_names_the_gpu_whatever_a_job_printed_before() -> None:
+    world = World(launched())
+    world.see(*printed(f"Mar  1 12:00:00 n3 kernel: {XID}"))
+    value = orjson.dumps(
+        {"log": XID.replace("3b:00", "9d:00"), "kubernetes": {"host": "n3"}, "SYSLOG_IDENTIFIER": "kernel"}
+    )
+    world.see(*Detector(CLUSTER).detect(RawRecord("raw.node-logs", 0, 1, at(2), b"n3", value)).signals)
+    world.pass_to(60)
+    open_ones = [i for i in world.incidents() if not i.state.is_over]
+    assert [(i.root.node, i.root.gpu and i.root.gpu.pci, i.certainty) for i in open_ones] == [
+        ("n3", "0000:9d:00", Certainty.DECISIVE)
+    ]
