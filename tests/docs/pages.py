@@ -139,5 +139,5 @@ def command_blocks() -> tuple[Block, ...]:
 def executed(text: str) -> Iterator[str]:
     """The lines of a block, but for the commands that are held back; a command that goes on on the next line is one."""
     for line in re.sub(r" *\\\n *", " ", text).splitlines():
-        if not line.startswith(tuple(HELD_BACK)):
+        if not line.strip().startswith(tuple(HELD_BACK)):
             yield line
