@@ -56,6 +56,7 @@ def checkout(folder: Path) -> Path:
         "Mar  3 03:04:12 gpu-03 kernel: NVRM: Xid (PCI:0000:9d:00): 79, pid=8812, GPU has fallen off the bus.\n"
     )
     (folder / "job.log").write_text("epoch 3\n")
+    (folder / "responder.log").write_text("")
     (folder / "faultline.yaml").write_text("cluster: west\n")
     return folder
 

@@ -1,4 +1,4 @@
-"""Every alert about Faultline itself has its line on the page for whoever is on call, and every command there is one."""
+"""Every alert about Faultline itself is found by its name on the page for whoever is on call, and every command there is one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from faultline.cli.main import cli
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "oncall.md").read_text()
 RULES = [ROOT / "k8s" / "monitoring" / "rules" / name for name in ("own.yaml", "slo.yaml")]
-_BURN_RATE = re.compile(r"(Page|Ticket)\d+[hd]$")
 
 
 def own_alerts() -> list[str]:
     found = [
-        _BURN_RATE.sub("", rule["alert"])
+        rule["alert"]
         for path in RULES
         for group in yaml.safe_load(path.read_text())["groups"]
         for rule in group["rules"]

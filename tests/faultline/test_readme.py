@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from faultline.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "k8s").rglob("*.md")])
 FOLDERS = ("bench", "connectors", "docs", "faultline", "k8s", "runbooks", "sandbox", "streams", "tests")
 MODULES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
 
