@@ -86,30 +86,55 @@ async def _who(cluster: Cluster) -> str:
 async def _rights(
     cluster: Cluster, settings: Settings, processes: tuple[str, ...], served: frozenset[str], who: str
 ) -> list[CheckFinding]:
+    """One finding for each process and component of the manifests of which something is not allowed."""
     slots = asyncio.Semaphore(REVIEWS_AT_ONCE)
 
-    async def of(right: Right, verb: str, is_needed: bool) -> CheckFinding | None:
+    async def refused(right: Right, verb: str) -> bool:
         async with slots:
-            if await _allowed(cluster, right, verb):
-                return None
-        place = f" in {right.namespace}" if right.namespace else ""
-        resource = f"{right.resource}.{right.group}" if right.group else right.resource
-        what = f"{who} may not {verb} {resource}{place}, as {right.process} does"
-        give = how_to_give(right.component)
-        return CheckFinding(
-            "fault" if is_needed else "warning",
-            "rights in the cluster",
-            what,
-            give,
-            f"kubectl {give.replace('apply ', 'apply -k ', 1)}",
-        )
+            return not await _allowed(cluster, right, verb)
 
     asked = [
-        of(right, verb, is_needed)
-        for right, is_needed in needed(settings, processes, served)
+        (right, verb, is_needed)
+        for right, is_needed in needed(settings, own_processes(who, processes), served)
         for verb in right.verbs
     ]
-    return [one for one in await asyncio.gather(*asked) if one is not None]
+    answers = await asyncio.gather(*(refused(right, verb) for right, verb, _ in asked))
+    missing: dict[tuple[str, str, bool], list[tuple[Right, str]]] = {}
+    for (right, verb, is_needed), is_missing in zip(asked, answers, strict=True):
+        if is_missing:
+            missing.setdefault((right.process, right.component, is_needed), []).append((right, verb))
+    return [
+        _missing(who, process, component, is_needed, rights)
+        for (process, component, is_needed), rights in missing.items()
+    ]
+
+
+def own_processes(who: str, processes: tuple[str, ...]) -> tuple[str, ...]:
+    """The processes whose rights these credentials should have: in a pod of one of them, of that one alone."""
+    account = who.rpartition(":")[2] if who.startswith("system:serviceaccount:") else ""
+    return (account,) if account in processes else processes
+
+
+def _missing(
+    who: str, process: str, component: str, is_needed: bool, rights: list[tuple[Right, str]]
+) -> CheckFinding:
+    by_place: dict[str, list[str]] = {}
+    for right, verb in rights:
+        place = f" in {right.namespace}" if right.namespace else ""
+        resource = f"{right.resource}.{right.group}" if right.group else right.resource
+        by_place.setdefault(f"{resource}{place}", []).append(verb)
+    each = "; ".join(f"{', '.join(verbs)} {place}" for place, verbs in by_place.items())
+    place, verbs = next(iter(by_place.items()))
+    resource, _, namespace = place.partition(" in ")
+    command = f"kubectl auth can-i {verbs[0]} {resource} --as {who}" if ":" in who else ""
+    if command and namespace:
+        command += f" --namespace {namespace}"
+    what = f"{who} may not {each}, as {process} does"
+    if not is_needed:
+        what += "; what the cluster has of this kind is not seen"
+    return CheckFinding(
+        "fault" if is_needed else "note", "rights in the cluster", what, how_to_give(component), command
+    )
 
 
 async def _allowed(cluster: Cluster, right: Right, verb: str) -> bool:

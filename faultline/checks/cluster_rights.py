@@ -86,5 +86,9 @@ def components(settings: Settings, served: frozenset[str]) -> tuple[frozenset[st
 
 
 def how_to_give(component: str) -> str:
-    """What an operator applies for the rights of a component."""
-    return f"apply k8s/{'base' if component == 'base' else f'components/{component}'}"
+    """What an operator does for the rights of a component, in an installation that has its own overlay or values."""
+    if component == "base":
+        return (
+            "apply your overlay again, or upgrade the Helm release with its values: its rights are not there"
+        )
+    return f"add components/{component} to your overlay, or its switch to the chart's values, and apply that"
