@@ -22,6 +22,7 @@ NO_RECORDS = {
     "faultline completion": "prints a script",
     "faultline mcp": "speaks a protocol on stdout",
     "faultline run": "a process: it logs",
+    "faultline topics acls": "prints what another program takes: `--format` says which",
 }
 """Commands without `--output`, and why."""
 
