@@ -13,6 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
 
 import structlog
@@ -32,6 +33,9 @@ log = structlog.get_logger(__name__)
 PREFIX = "faultline_"
 OTHER = "other"
 """The label value of everything that is outside a label's bounds."""
+
+MOST_AT_ZERO = 250
+"""Series of a family that are shown before anything happened, at most."""
 
 LONGEST_VALUE = 100
 """Characters of a label value; names in settings are shorter."""
@@ -249,14 +253,11 @@ class Metrics(Collector):
         return kept
 
     def _begin(self, family: Family, series: dict[Series, float]) -> None:
-        """Show all series of a family with one table of values from the start: the first increase then shows as one."""
-        values: list[Series]
-        if not family.labels:
-            values = [] if family.absent else [()]
-        elif len(family.labels) == 1:
-            values = [(value,) for value in family.labels[0].values]
-        else:
-            values = []
+        """Show all series of a family whose labels have tables of values from the start: the first increase then shows as one,
+        and a counter that begins at 3 is a flood that no alert sees."""
+        values: list[Series] = []
+        if not (family.absent or family.most_series > MOST_AT_ZERO):
+            values = list(product(*(label.values for label in family.labels)))
         if family.kind == "histogram":
             for one in values:
                 self._distributions[family, one] = _Distribution([0] * (len(family.buckets) + 1))

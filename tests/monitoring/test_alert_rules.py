@@ -28,6 +28,30 @@ def test_every_alert_fires_on_its_case_and_is_silent_on_its_near_misses(tmp_path
     assert failures(cases, tmp_path) == {}
 
 
+def test_faultline_is_gone_too_where_its_targets_have_vanished(tmp_path: Path) -> None:
+    """After a namespace is deleted, or where discovery finds nothing any more, there is no `up` that could be 0."""
+    (rule,) = [rule for row, rule in alerts() if row.alert == "FaultlineGone"]
+    up = {"series": 'up{cluster="c1", job="faultline"}', "values": "1x10 _x30 1x20"}
+
+    def fires(minute: int) -> dict[str, Any]:
+        labels = {"severity": "critical", "cluster": "c1", "job": "faultline", **rule["labels"]}
+        alert = {"exp_labels": labels, "exp_annotations": rule["annotations"]}
+        return {"eval_time": f"{minute}m30s", "alertname": "FaultlineGone", "exp_alerts": [alert]}
+
+    quiet = [{"eval_time": f"{at}m30s", "alertname": "FaultlineGone", "exp_alerts": []} for at in (8, 19, 45)]
+    annotations = {
+        key: text.replace("{{ $labels.job }}", "faultline") for key, text in rule["annotations"].items()
+    }
+    looked = [*quiet, fires(30)]
+    looked[-1]["exp_alerts"][0]["exp_annotations"] = annotations
+    test = {
+        "interval": "1m",
+        "input_series": [up],
+        "alert_rule_test": sorted(looked, key=lambda one: one["eval_time"]),
+    }
+    assert failures([Case("gone", (rule,), (test,))], tmp_path) == {}
+
+
 def test_every_alert_compares_with_a_threshold_and_has_a_near_miss() -> None:
     for row, rule in alerts():
         assert thresholds(rule) or " unless " in row.expr, row.alert

@@ -136,6 +136,13 @@ def test_series_of_a_table_are_there_before_the_first_of_them_is_counted() -> No
     assert 'faultline_mode{mode="shadow"} 0.0' in exposed(Metrics("responder"))
 
 
+def test_series_of_two_tables_are_there_too_and_the_first_dead_letters_are_an_increase() -> None:
+    detector = Metrics("detector")
+    before = exposed(detector)
+    assert 'faultline_dead_letters_total{reason="unreadable",stage="detector"} 0.0' in before
+    assert "faultline_records_total{" not in before, "topics are no table"
+
+
 def test_a_histogram_counts_what_is_observed_and_no_negative_times() -> None:
     metrics = Metrics("detector")
     for seconds in (-5.0, 0.004, 0.02, 7200.0):
