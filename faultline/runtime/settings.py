@@ -183,6 +183,27 @@ def load(path: Path | None = None) -> Settings:
     return settings
 
 
+def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
+    """`cluster` and `kafka` alone where other settings are not usable, and a line for each fault: enough to give a command, above
+    all the one that stops everything, while the processes go on with the settings from before.
+
+    Raises:
+        ConfigError: where these two are not usable either.
+    """
+    settings, faults = examined(path)
+    if settings is not None and not faults:
+        return settings, []
+    named = settings_file(path)
+    values = _read_file(named)[1] if named else {}
+    told = _merged(values, EnvironmentAndFiles(Settings, _variables())())
+    try:
+        reach = _WithoutEnvironment(**{key: told[key] for key in ("cluster", "kafka") if key in told})
+    except ValidationError:
+        return load(path), []
+    know(secrets_of(reach))
+    return reach, faults
+
+
 def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:
     """The settings, and a line for each fault in them. With faults, the settings are those without the wrong values, to look at
     what else they name and not to work with; None where too little is left.

@@ -97,9 +97,9 @@ def _change(verb: Verb, help_text: str, example: str) -> None:
     @send_options
     @click.pass_obj
     def change(config: Path | None, options: SendOptions) -> None:
-        from faultline.runtime.settings import load
+        from faultline.cli.reach import settings_to_reach
 
-        _send(load(config), verb, options)
+        _send(settings_to_reach(config), verb, options)
 
 
 _change(

@@ -57,10 +57,10 @@ def command() -> None:
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     """One line per incident: open first, then contained (a node is still cordoned, pending repair)."""
     from faultline.cli.incident_overview import read_overview
-    from faultline.runtime.settings import load
+    from faultline.cli.reach import settings_to_reach
     from streams.model.codec import encode_plain
 
-    shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
+    shown = asyncio.run(read_overview(settings_to_reach(config).kafka, everything=everything))
     records = ({**encode_plain(one.incident), **_derived(one)} for one in shown)
     show(output, records, lambda: _show_list(shown, everything=everything))
 
@@ -108,9 +108,9 @@ def _derived(one: Overview) -> dict[str, Any]:
 @click.pass_obj
 def show_incident(config: Path | None, incident_id: str, output: str) -> None:
     """Details of one incident: root cause, actions, timeline, pending repairs."""
-    from faultline.runtime.settings import load
+    from faultline.cli.reach import settings_to_reach
 
-    asyncio.run(_show(load(config), incident_id, output))
+    asyncio.run(_show(settings_to_reach(config), incident_id, output))
 
 
 async def _show(settings: Settings, prefix: str, output: str) -> None:
@@ -192,13 +192,15 @@ def _decide(verb: Verb, help_text: str, example: str) -> None:
         minutes: float | None = None,
         text: str = "",
     ) -> None:
+        from faultline.cli.reach import settings_to_reach
         from faultline.cli.send_command import report_answer
-        from faultline.runtime.settings import load
         from streams.model.clock import utc_now
 
         until = utc_now() + timedelta(minutes=minutes) if minutes else None
         options = replace(options, reason=text or options.reason)
-        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, step, options, until))
+        sent, answers = asyncio.run(
+            _decided(settings_to_reach(config), verb, incident_id, step, options, until)
+        )
         report_answer(sent, answers, options)
 
     decorated = click.pass_obj(send_options(decide_on))

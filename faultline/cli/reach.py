@@ -1,0 +1,29 @@
+"""The settings of commands that need nothing but the broker: they work while a settings file is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from faultline.runtime.settings import Settings
+
+
+def settings_to_reach(config: Path | None) -> Settings:
+    """The settings, or `cluster` and `kafka` alone where others are not usable, which is said on stderr.
+
+    Processes go on with what they had when a changed file is refused as a whole; then the kill switch must not be refused, too.
+
+    Raises:
+        ConfigError: where the broker or the cluster is not told.
+    """
+    from faultline.runtime.settings import load_reach
+
+    settings, faults = load_reach(config)
+    if faults:
+        click.echo("settings are not usable; of them only cluster and kafka are used:", err=True)
+        for fault in faults:
+            click.echo(fault, err=True)
+    return settings

@@ -1,0 +1,56 @@
+"""Commands that need the broker alone work while a settings file is broken: the kill switch above all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faultline.cli.reach import settings_to_reach
+from streams.model.errors import ConfigError
+
+BROKEN = """
+cluster: east-1
+kafka: {bootstrap: kafka-1:9092, topic_prefix: gpu., security_protocol: SASL_SSL, sasl_username: us, sasl_password: of-the-broker}
+responder: {mode: auot}
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "faultline.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_what_is_wrong_elsewhere_is_said_and_broker_and_cluster_are_as_the_file_has_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_to_reach(written(tmp_path, BROKEN))
+    assert (settings.cluster, settings.kafka.bootstrap) == ("east-1", "kafka-1:9092")
+    assert settings.kafka.topic_prefix == "gpu."
+    assert settings.kafka.sasl_password is not None
+    assert settings.kafka.sasl_password.get_secret_value() == "of-the-broker"
+    told = capsys.readouterr().err
+    assert "only cluster and kafka are used" in told
+    assert "auot" in told
+
+
+def test_variables_count_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULTLINE_KAFKA__BOOTSTRAP", "kafka-2:9092")
+    assert settings_to_reach(written(tmp_path, BROKEN)).kafka.bootstrap == "kafka-2:9092"
+
+
+def test_settings_that_are_whole_are_all_there_and_nothing_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_to_reach(written(tmp_path, BROKEN.replace("auot", "auto")))
+    assert settings.responder.mode.value == "auto"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "wrong", ["kafka: {bootstrap: []}", "kafka: {bootstrpa: kafka-1:9092}", "cluster: ''"]
+)
+def test_a_broker_or_cluster_that_is_wrong_is_never_guessed(tmp_path: Path, wrong: str) -> None:
+    with pytest.raises(ConfigError):
+        settings_to_reach(written(tmp_path, wrong))
