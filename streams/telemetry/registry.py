@@ -127,6 +127,8 @@ class Metrics(Collector):
         """Add to a counter. What this process does not have is not counted."""
         if amount and (known := self._families.get(family)) is not None:
             series = self._series(family, known, values)
+            if series not in known:
+                self._begin_beside(family, known, series)
             known[series] = known.get(series, 0.0) + amount
 
     def set(self, family: Family, value: float, *values: str) -> None:
@@ -263,6 +265,13 @@ class Metrics(Collector):
                 self._distributions[family, one] = _Distribution([0] * (len(family.buckets) + 1))
         else:
             series.update(dict.fromkeys(values, 0.0))
+
+    def _begin_beside(self, family: Family, known: dict[Series, float], series: Series) -> None:
+        """Show what may yet be counted beside a series whose labels have no table: once an action is confirmed, its first unknown
+        outcome is an increase."""
+        sides = (label.values or (value,) for label, value in zip(family.labels, series, strict=True))
+        for beside in product(*sides):
+            known.setdefault(beside, 0.0)
 
     def _series(self, family: Family, known: Mapping[Series, float], values: Series) -> Series:
         """The series for these label values, each within its bounds."""

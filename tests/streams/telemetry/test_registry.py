@@ -143,6 +143,19 @@ def test_series_of_two_tables_are_there_too_and_the_first_dead_letters_are_an_in
     assert "faultline_records_total{" not in before, "topics are no table"
 
 
+def test_an_action_that_was_confirmed_has_its_other_outcomes_at_zero() -> None:
+    """Its first unknown outcome would be no increase otherwise, and FaultlineEffectsUnknown would stay silent."""
+    responder = Metrics("responder")
+    responder.add(shown.EFFECTS, 1.0, "cordon", "confirmed")
+    text = exposed(responder)
+    assert 'faultline_effects_total{action="cordon",outcome="confirmed"} 1.0' in text
+    assert 'faultline_effects_total{action="cordon",outcome="unknown"} 0.0' in text
+    assert 'action="drain"' not in text
+    responder.add(shown.EFFECTS, 1.0, "cordon", "unknown")
+    assert responder.value(shown.EFFECTS, "cordon", "unknown") == 1.0
+    assert responder.value(shown.EFFECTS, "cordon", "confirmed") == 1.0
+
+
 def test_a_histogram_counts_what_is_observed_and_no_negative_times() -> None:
     metrics = Metrics("detector")
     for seconds in (-5.0, 0.004, 0.02, 7200.0):
