@@ -155,14 +155,14 @@ def freeze(
     A pool or namespace that is not in the inventory is rejected with exit code 2: a typo would freeze nothing.
     """
     from faultline.cli.freeze_scopes import check_known, check_shape
+    from faultline.cli.reach import settings_to_reach
     from faultline.cli.read_topics import read_facts
-    from faultline.runtime.settings import load
 
     check_shape(scope)
     if until and minutes:
         raise BadInput("--until and --for are mutually exclusive")
     end = parse_rfc3339(until) if until else utc_now() + timedelta(minutes=minutes) if minutes else None
-    settings = load(config)
+    settings = settings_to_reach(config)
     if scope and not force:
         facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
         check_known(scope, facts.values(), settings.cluster)
@@ -182,10 +182,10 @@ def freeze(
 def thaw(config: Path | None, scope: str, options: SendOptions) -> None:
     """End a freeze that was started by command; approvers only."""
     from faultline.cli.freeze_scopes import check_shape
-    from faultline.runtime.settings import load
+    from faultline.cli.reach import settings_to_reach
 
     check_shape(scope)
-    _send(load(config), Verb.THAW, options, scope=scope)
+    _send(settings_to_reach(config), Verb.THAW, options, scope=scope)
 
 
 def _send(settings: Settings, verb: Verb, options: SendOptions, **more: Any) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from faultline.cli.main import cli
 from faultline.cli.reach import settings_to_reach
-from streams.model.errors import ConfigError
+from streams.model.errors import ConfigError, Unreachable
 
 BROKEN = """
 cluster: east-1
@@ -54,3 +55,10 @@ def test_settings_that_are_whole_are_all_there_and_nothing_is_said(
 def test_a_broker_or_cluster_that_is_wrong_is_never_guessed(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(ConfigError):
         settings_to_reach(written(tmp_path, wrong))
+
+
+@pytest.mark.parametrize("stops", ["kill", "freeze", "thaw"])
+def test_what_holds_back_or_lets_go_gets_as_far_as_the_broker(tmp_path: Path, stops: str) -> None:
+    file = written(tmp_path, "cluster: east-1\nkafka: {bootstrap: '127.0.0.1:1'}\nresponder: {mode: auot}\n")
+    with pytest.raises(Unreachable):
+        cli.main(["--config", str(file), "guard", stops, "--reason", "x"], standalone_mode=False)
