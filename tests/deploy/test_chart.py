@@ -141,6 +141,7 @@ def test_every_component_has_a_switch_or_a_reason() -> None:
         ({"settings": {"cluster": "east-1"}}, "set the value cluster"),
         ({"settings": {"kafka": {"bootstrap": "kafka:9092"}}}, r"set the value kafka\.bootstrap"),
         ({"settings": {"http_port": 9999}}, "probes and ports"),
+        ({"settings": {"http_port": 0}}, "probes and ports"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(values: Mapping[str, Any], told: str) -> None:

@@ -25,7 +25,7 @@ OURS = {
         {"app.kubernetes.io/name": "faultline", "app.kubernetes.io/component": name},
         {"http": 8080, **({"gateway": 8081} if name == "gateway" else {})},
     )
-    for number, name in enumerate([*PROCESSES, "topics"], 1)
+    for number, name in enumerate([*PROCESSES, "topics", "check"], 1)
 }
 STRAY = End("a pod in our namespace", "10.1.0.99", US, {"app": "debug"})
 DNS = End("dns", "10.1.1.1", "kube-system", {"k8s-app": "kube-dns"})
@@ -43,7 +43,7 @@ PLACES = (STRAY, DNS, NODE_DNS, KAFKA, PROMETHEUS, INGRESS, JOB, PROXY, API, INT
 PORTS = (22, 53, 80, 443, 465, 587, 2379, 3000, 4318, 6443, 8080, 8081, 9090, 9092, 9093, 9094, 9095, 10250)
 
 POSTS = {"archive", "chat", "gateway", "notifier", "responder"}
-ASKS = {"inventory", "responder"}
+ASKS = {"inventory", "responder", "check"}
 
 
 def wanted_out(name: str) -> Iterator[tuple[str, int, str]]:
