@@ -196,8 +196,14 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
     named = settings_file(path)
     values = _read_file(named)[1] if named else {}
     told = _merged(values, EnvironmentAndFiles(Settings, _variables())())
+    reached = {key: told[key] for key in ("cluster", "kafka") if key in told}
+    kafka = reached.get("kafka")
+    if "cluster" not in reached or not isinstance(kafka, Mapping) or "bootstrap" not in kafka:
+        return load(
+            path
+        ), []  # raises: a default in place of a misspelt key would be another cluster's switch
     try:
-        reach = _WithoutEnvironment(**{key: told[key] for key in ("cluster", "kafka") if key in told})
+        reach = _WithoutEnvironment(**reached)
     except ValidationError:
         return load(path), []
     know(secrets_of(reach))

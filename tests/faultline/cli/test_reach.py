@@ -62,3 +62,12 @@ def test_what_holds_back_or_lets_go_gets_as_far_as_the_broker(tmp_path: Path, st
     file = written(tmp_path, "cluster: east-1\nkafka: {bootstrap: '127.0.0.1:1'}\nresponder: {mode: auot}\n")
     with pytest.raises(Unreachable):
         cli.main(["--config", str(file), "guard", stops, "--reason", "x"], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "misspelt"), [("cluster:", "clutser:"), ("kafka:", "kafak:"), ("bootstrap:", "bootstrpa:")]
+)
+def test_no_default_stands_in_for_a_misspelt_key(tmp_path: Path, key: str, misspelt: str) -> None:
+    """The switch of a cluster called `default` would be thrown, and the operator would believe that this one stands still."""
+    with pytest.raises(ConfigError, match=misspelt.rstrip(":")):
+        settings_to_reach(written(tmp_path, BROKEN.replace(key, misspelt)))
