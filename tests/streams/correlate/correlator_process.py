@@ -16,7 +16,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from faultline.runtime import logging_setup
@@ -59,7 +60,8 @@ def main() -> None:
     settings = CorrelatorSettings(**(wishes.get("settle") or hasty))
     # A copy, because a test may want fewer ticks than the settings allow anybody.
     settings = settings.model_copy(update={"tick_s": wishes.get("tick_s", 0.2)})
-    config = Config.of(settings)
+    # What is only more evidence is told every two minutes, and who waits for the last word waits as long.
+    config = replace(Config.of(settings), detail_every=timedelta(seconds=2))
 
     def make(cluster: str, rows: Rows) -> Engine:
         return Frail(cluster, rows, config, fail_on=wishes.get("fail_on"), slow_s=wishes.get("slow_s", 0.0))
