@@ -4,10 +4,10 @@ ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-# The build backend and pip come by hash as well, from the lock that development uses, and stay out of the image.
-COPY requirements.lock ./
+# The build backend and pip come by hash as well, and stay out of the image.
+COPY requirements-build.lock ./
 RUN python -m venv /tmp/backend \
- && /tmp/backend/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+ && /tmp/backend/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock
 COPY requirements-image.lock ./
 # Without pip: whoever gets into a container finds no installer in it.
 RUN python -m venv --without-pip /opt/faultline \

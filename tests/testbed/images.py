@@ -149,7 +149,7 @@ def _checksum(context: Path) -> str:
 
 
 def _context_files(context: Path) -> Iterator[Path]:
-    for name in ("Dockerfile", ".dockerignore", "requirements-image.lock", "requirements.lock"):
+    for name in ("Dockerfile", ".dockerignore", "requirements-build.lock", "requirements-image.lock"):
         yield context / name
     yield from (context / "pyproject.toml", context / "README.md")
     for folder in _IN_THE_CONTEXT:
