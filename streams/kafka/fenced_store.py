@@ -227,7 +227,7 @@ class FencedStore(Generic[D]):
                 self._documents.discard(key)
 
     async def close(self) -> None:
-        """Give up the partition; does not wait for a commit in progress."""
+        """Give up the partition. A commit in progress is aborted, unless its end is already under way."""
         self._closed_by = self._closed_by or Fenced("this owner has released the partition")
         await stop(self._producer)
 
@@ -268,6 +268,8 @@ class FencedStore(Generic[D]):
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+        if self._closed_by is not None:  # closed meanwhile, and the transaction is being aborted
+            raise self._closed_by
         await self._producer.commit_transaction()
 
     async def _send(self, record: Outgoing) -> asyncio.Future[Any]:

@@ -269,3 +269,32 @@ async def test_commits_of_many_tasks_do_not_mix(kafka: Kafka) -> None:
     await asyncio.gather(*(store.commit([Note(f"n{i}", "x")]) for i in range(20)))
     await store.close()
     assert {key for key, _ in await settled(settings, RUNS, 0)} == {f"n{i}" for i in range(20)}
+
+
+@pytest.mark.parametrize("cancelled", [True, False], ids=["cancelled", "in progress"])
+async def test_a_store_closed_in_the_middle_of_a_commit_keeps_nobody_waiting(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    # The broker would end the transaction only after this test has given up.
+    monkeypatch.setattr("streams.kafka.fenced_store.TRANSACTION_TIMEOUT_MS", 600_000)
+    settings = await with_topics(kafka.bootstrap, RUNS, COMMANDS)
+    store = await opened(settings)
+    place = TopicPartition(clients.topic_name(settings, COMMANDS), 0)
+    under_way, closing = asyncio.Event(), asyncio.Event()
+
+    async def wait_in_the_middle(request: str) -> None:
+        if request.startswith("AddOffsetsToTxn"):
+            under_way.set()
+            await closing.wait()
+
+    with requests_of(store, wait_in_the_middle):
+        commit = asyncio.create_task(store.commit([Note("a", "half")], offsets={place: 2}, group="notes"))
+        await under_way.wait()
+        if cancelled:
+            commit.cancel()
+        closing.set()
+        await store.close()
+        with pytest.raises(asyncio.CancelledError if cancelled else Fenced):
+            await asyncio.wait_for(commit, timeout=60)
+    await write(settings, RUNS, 0, ("b", b"of another"))
+    assert await settled(settings, RUNS, 0) == [("b", b"of another")]
