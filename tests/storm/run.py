@@ -225,22 +225,17 @@ class Storm:
 
     async def _all_ready(self) -> bool:
         nodes = await self._nodes()
-        return len(nodes) == len(self.silent) + HEALTHY and all(_is_ready(node) for node in nodes)
+        return len(nodes) == len(self.silent) + HEALTHY and all(workloads.is_ready(node) for node in nodes)
 
     async def _not_ready_at_least(self, count: int) -> bool:
         nodes = await self._nodes()
-        self.figures.not_ready = sum(not _is_ready(node) for node in nodes)
+        self.figures.not_ready = sum(not workloads.is_ready(node) for node in nodes)
         return self.figures.not_ready >= count
 
     async def _is_closed(self, name: str) -> bool:
         closed = "{.spec.unschedulable}"
         told = await asyncio.to_thread(self._plane.kubectl, "get", "node", name, "-o", f"jsonpath={closed}")
         return told == "true"
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    conditions = node["status"].get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _ready(probing: Probing) -> Callable[[], Awaitable[bool]]:

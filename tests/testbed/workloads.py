@@ -8,6 +8,12 @@ GPU = "nvidia.com/gpu"
 POOL = "testbed.faultline.dev/pool"
 
 
+def is_ready(node: dict[str, Any]) -> bool:
+    """Whether a node says that it is Ready; one that has said nothing yet is not."""
+    conditions = node.get("status", {}).get("conditions", ())
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
 KUBEFLOW = {
     "PyTorchJob": ("pytorchReplicaSpecs", "pytorch", "Master"),
     "TFJob": ("tfReplicaSpecs", "tensorflow", "Chief"),
