@@ -12,7 +12,16 @@ from streams.detect.job_claims import may_report
 from streams.detect.notice_times import with_time
 from streams.model.entity import SLURM, Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
-from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, SPEAKER, Attribute, Evidence, Signal, signal
+from streams.model.signal import (
+    MAX_EVIDENCE_TEXT,
+    PRINTED_BY,
+    RELAYED,
+    SPEAKER,
+    Attribute,
+    Evidence,
+    Signal,
+    signal,
+)
 
 _AHEAD = timedelta(minutes=5)
 
@@ -45,9 +54,10 @@ class Report(NamedTuple):
         printed = not may_report(self.record.topic, self.finding.kind) and not _is_slurms(self.finding)
         if not printed and not (line.relayed and self.finding.node is None):
             return None
+        pod = line.pod.key if line.pod is not None else ""
         if not line.relayed and self.entity.node == line.node:
-            return {RELAYED: True}
-        return {RELAYED: True, SPEAKER: line.pod.key if line.pod is not None else ""}
+            return {RELAYED: True, PRINTED_BY: pod} if pod else {RELAYED: True}
+        return {RELAYED: True, SPEAKER: pod}
 
     def signal(self) -> Signal:
         """The signal of this report."""

@@ -108,9 +108,13 @@ class Part(NamedTuple):
     def __str__(self) -> str:
         if self.kind == NAMED:
             return f"the nodes named {self.name}*"
+        if self.kind == OUTPUT:
+            return f"the output of pods of {self.name}" if self.name else "the output of jobs"
         return f"{self.kind.replace('-', ' ')} {self.name}"
 
 
+OUTPUT = "job-output"
+"""The kind of what the pods of one namespace print."""
 NAMED = "name"
 """The kind of a part that only the beginning of its nodes' names tells of."""
 

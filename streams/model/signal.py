@@ -25,6 +25,8 @@ name of the series at its entity, since when it may be so (ms), and the value th
 
 RELAYED = "relayed"
 """Attribute of what a pod said of hardware: anybody can print such a line, so it is likely at most."""
+PRINTED_BY = "printed_by"
+"""Attribute of the same where it is of the pod's own host: the pod, `namespace/name`, where a field names it."""
 SPEAKER = "speaker"
 """Attribute of what a pod said of another host's hardware: the pod, `namespace/name`, empty where no field names it. A job may
 speak of the nodes it stands on (a launcher gathers what their kernels say); of any other node it is no evidence at all."""

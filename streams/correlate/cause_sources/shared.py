@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
 from streams.correlate.node_rules.node_outages import (
     Absence,
     Outages,
@@ -76,6 +77,7 @@ class SharedCauses(CauseSource):
         """By name: what coolant units and power feeds say of themselves of which nobody tells whose they are."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._printed: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
         """How many nodes there were when storage was evaluated last."""
@@ -108,7 +110,9 @@ class SharedCauses(CauseSource):
             parts = tuple(sorted(self._topology.parts.at(node)))
             rack = Part("rack", self._topology.rack_of(node) or "")
             guessed = tuple(part.kind for part in parts if part != rack)
-        troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
+        # What jobs print is something about jobs where it is of many nodes, whatever these share.
+        witnessed = [h for h in hypotheses if not is_hearsay(h)]
+        troubles = troubles_of(node, witnessed, gone_alone, parts, guessed) if parts else ()
         part = self._told_part(node, hypotheses) if fact is None and hypotheses else None
         if part is not None:
             troubles = told_by(node, part, hypotheses)
@@ -138,10 +142,11 @@ class SharedCauses(CauseSource):
             touched.add(NODES)
         if complaints:
             self._devices[node] = complaints
-        links = of_nvlink_domain(hypotheses)
+        links = of_nvlink_domain(witnessed)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
         touched |= self._software.put(node, of_software(row, hypotheses))
+        touched |= self._printed.put(node, of_output(hypotheses))
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
         if stored or (hypotheses and fact is None):
@@ -268,6 +273,8 @@ class SharedCauses(CauseSource):
 
     def held(self, h: Hypothesis) -> Hypothesis:
         """A node's own hypothesis as it is told: it waits for others that may go with it, and is sure only while it is alone."""
+        if is_hearsay(h):
+            return settled(h)
         if h.family != IncidentFamily.NODE_DOWN or is_dead(h):
             return h
         if self._is_crowded:
@@ -284,6 +291,8 @@ class SharedCauses(CauseSource):
                 return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
             case GroupKind.SOFTWARE:
                 return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
+            case GroupKind.OUTPUT:
+                return printed_faults(self._cluster, group, self._printed.of(group), self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
         return part_faults(

@@ -13,28 +13,35 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.model.entity import Part
 
 
-class _Enough(Strict):
+class Enough(Strict):
+    """How many nodes of a part, and how soon after one another."""
+
     nodes: int
     share: float
     within_s: int
 
     @property
     def within(self) -> timedelta:
+        """How long after the one before the next node may follow."""
         return timedelta(seconds=self.within_s)
 
     def are_met(self, hit: int, known: int) -> bool:
+        """Whether so many of the known nodes of a part are enough."""
         return hit >= self.needed(known)
 
     def needed(self, known: int) -> int:
+        """How many nodes it takes in a part of so many."""
         return max(2, min(self.nodes, known), ceil(round(self.share * known, 6)))
 
 
 class PartPolicy(Strict):
     """The whole file."""
 
-    power: _Enough
-    sudden: _Enough
-    software: _Enough
+    power: Enough
+    sudden: Enough
+    software: Enough
+    hearsay: Enough
+    hearsay_settles_s: float
     unfelt_s: float
     blaming: int
     covers: float
@@ -58,6 +65,11 @@ class PartPolicy(Strict):
     def complains_before(self) -> timedelta:
         """How long before its nodes are in trouble a device may have begun to complain."""
         return timedelta(seconds=self.complains_before_s)
+
+    @property
+    def hearsay_settles(self) -> timedelta:
+        """How long what a job prints of a node is not told yet."""
+        return timedelta(seconds=self.hearsay_settles_s)
 
     @property
     def unfelt(self) -> timedelta:

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from streams.model.entity import OUTPUT as JOB_OUTPUT
+
 
 class PlaceKind(StrEnum):
     """What a place is."""
@@ -50,6 +52,8 @@ class GroupKind(StrEnum):
     """All storage: any node may mount any of it."""
     SOFTWARE = "gpu-software"
     """A version of GPU software, or how it is broken."""
+    OUTPUT = JOB_OUTPUT
+    """What the pods of one namespace print."""
     NODES = "nodes"
     """The cluster itself: nodes that are NotReady together."""
 

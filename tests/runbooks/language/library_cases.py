@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.model.entity import Entity, Gpu, Part
+from streams.model.entity import OUTPUT, Entity, Gpu, Part
 from streams.model.incident import Certainty, Incident
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 
@@ -14,6 +14,7 @@ GPU = Entity(CLUSTER, node=NODE, gpu=Gpu(pci="0000:1b:00", uuid="GPU-5a1d"))
 ON_NODE = Entity(CLUSTER, node=NODE)
 NIC = Entity(CLUSTER, node=NODE, nic="mlx5_0")
 FEED = Entity(CLUSTER, part=Part("power-feed", "b"))
+PRINTED = Entity(CLUSTER, part=Part(OUTPUT, "research"))
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ SAMPLES = (
     Sample("fabric-fault", "fabric_fault", Entity(CLUSTER, switch="leaf-1"), {"source": "leaf-1"}),
     Sample("power-cooling", "power_cooling", Entity(CLUSTER, rack="r1"), {"nodes_hit": 6, "nodes_known": 8}, LIKELY),
     Sample("storage-fault", "storage_fault", Entity(CLUSTER, storage="lfs1"), {"nodes_hit": 4}, LIKELY),
+    Sample("printed-faults", "platform_fault", PRINTED, {"nodes_hit": 60, "printed": True}, LIKELY, jobs=()),
     Sample("platform-fault", "platform_fault", Entity(CLUSTER, job=JOB), signs("job.failed.image_pull"), LIKELY),
     Sample("application", "application", Entity(CLUSTER, job=JOB), {"xid": 31, "xids": (31,), "shared_nodes": 3}),
     Sample("straggler", "straggler", facts=signs("gpu.slow.clock_straggler"), certainty=LIKELY),

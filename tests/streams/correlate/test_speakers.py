@@ -147,6 +147,7 @@ def printed(text: str, pod: str = "llama-launcher-x7k2p") -> list[Signal]:
 def test_a_kernels_line_that_a_launcher_prints_is_of_the_host_it_names(host: str) -> None:
     world = World(launched())
     world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    world.pass_to(30)
     incident = world.only()
     assert (incident.root.node, incident.family) == ("n3", "gpu_off_bus")
     # Anybody can print such a line: a person decides.
@@ -157,6 +158,7 @@ def test_a_kernels_line_that_a_launcher_prints_is_of_the_host_it_names(host: str
 def test_a_kernels_line_under_the_pods_own_name_is_of_the_node_it_stands_on(host: str) -> None:
     world = World(launched())
     world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    world.pass_to(30)
     assert (world.only().root.node, world.only().certainty) == ("n9", Certainty.LIKELY)
 
 

@@ -74,3 +74,10 @@ def test_what_a_job_says_of_itself_is_believed() -> None:
     )
     found = Detector("c1").detect(record(shipped(f"[rank0]: {line}"), topic="raw.job-logs")).signals
     assert [str(one.kind) for one in found if str(one.kind) != "unknown"] == ["nccl.timeout"]
+
+
+def test_hearsay_of_the_jobs_own_node_names_the_pod_that_prints_it() -> None:
+    found = Detector("c1").detect(record(shipped(XID), topic="raw.job-logs")).signals
+    assert {(one.entity.node, one.attributes["printed_by"]) for one in found} == {
+        ("gpu-07", "team-a/train-0")
+    }
