@@ -77,6 +77,9 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
             waits=lambda place: self._is_away,
         )
         self._topics = {clients.topic_name(kafka, topic): topic for topic in TOPICS}
+        for topic in TOPICS:
+            self._metrics.begin(shown.RECORDS, topic.name)
+            self._metrics.begin(shown.ARCHIVE_ROWS, topic.name)
         self._pending: dict[TopicPartition, PendingRows] = {}
         self._written: dict[TopicPartition, dict[Place, int]] = {}
         self._upkeep_at_s = 0.0

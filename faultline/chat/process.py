@@ -69,6 +69,8 @@ class Chat:
     ) -> None:
         self._pulse = pulse or Pulse()
         metrics = metrics or Metrics(PROCESS)
+        calls = CallFigures(metrics)
+        calls.expect(SINK)
         self._new_publisher = partial(
             ThreadPublisher,
             connector=connector,
@@ -80,7 +82,7 @@ class Chat:
             owners=owners,
             clock=clock,
             at=at,
-            calls=CallFigures(metrics),
+            calls=calls,
         )
         self._backlogs = BacklogFigures(metrics)
         self._publishers: dict[OwnedPartition[Thread], ThreadPublisher] = {}

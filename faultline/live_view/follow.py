@@ -52,6 +52,8 @@ async def follow(
     client = consumer(settings, group=None, fetch_max_wait_ms=100)
     written_ms: dict[TopicPartition, int] = {}
     metrics = metrics or Metrics("")
+    for topic in (*_COMPACTED, TIMELINE):
+        metrics.begin(shown.RECORDS, topic.name)
     lag = ConsumerLag(settings, metrics, pulse, written_ms=written_ms.get, waits=lambda place: not view.ready)
     try:
         await started(client, settings)
@@ -61,11 +63,11 @@ async def follow(
         while True:
             batches = await client.getmany(timeout_ms=500)
             for place, records in batches.items():
-                topic = place.topic.removeprefix(settings.topic_prefix)
-                _take(view, topic, records, clock)
+                name = place.topic.removeprefix(settings.topic_prefix)
+                _take(view, name, records, clock)
                 if records:
                     written_ms[place] = records[-1].timestamp
-                    metrics.add(shown.RECORDS, len(records), topic, "handled")
+                    metrics.add(shown.RECORDS, len(records), name, "handled")
             if not view.ready:
                 ends = {place: end for place, end in ends.items() if await client.position(place) < end}
                 if not any(_is_inventory(place, settings) for place in ends):

@@ -61,6 +61,9 @@ class Notifier:
     ) -> None:
         self._pulse = pulse or Pulse()
         metrics = metrics or Metrics(PROCESS)
+        calls = CallFigures(metrics)
+        for name in sinks:
+            calls.expect(name)
         self._new_notices = partial(
             PartitionNotices,
             sinks=sinks,
@@ -71,7 +74,7 @@ class Notifier:
             approval_expiry_s=approval_expiry_s,
             clock=clock,
             at=at,
-            calls=CallFigures(metrics),
+            calls=calls,
         )
         self._backlogs = BacklogFigures(metrics)
         self._notices: dict[OwnedPartition[Thread], PartitionNotices] = {}

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
+from runbooks.engine.call_slots import system_of
 from runbooks.engine.commit_batch import CommitBatch
 from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
@@ -34,10 +35,14 @@ _RULINGS = {
 
 
 class ResponderFigures:
-    """Adds to the metrics of one process."""
+    """Adds to the metrics of one process. `actions` are those that it can carry out."""
 
-    def __init__(self, metrics: Metrics, settings: ResponderSettings) -> None:
+    def __init__(self, metrics: Metrics, settings: ResponderSettings, actions: Iterable[str] = ()) -> None:
         self._metrics = metrics
+        for action in actions:
+            metrics.begin(shown.EFFECTS, action)
+            metrics.begin(shown.EFFECT_DELAY, action)
+            metrics.begin(shown.IN_FLIGHT, system_of(action))
         self.adopt(settings)
 
     def adopt(self, settings: ResponderSettings) -> None:

@@ -42,7 +42,7 @@ from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.telemetry import metrics as shown
-from streams.telemetry.call_figures import CallFigures
+from streams.telemetry.call_figures import CallFigures, system_of
 from streams.telemetry.registry import Metrics
 from streams.telemetry.tracing import run_headers
 
@@ -86,10 +86,11 @@ class Responder:
         by_action = {action: connector for connector in connectors for action in connector.actions}
         self._pulse = pulse or Pulse()
         self._metrics = metrics = metrics or Metrics(PROCESS)
-        self._figures = ResponderFigures(metrics, settings)
-        self._around = WorkerContext(
-            settings, by_action, clock, boot, self._pulse, at, self._figures, CallFigures(metrics)
-        )
+        self._figures = ResponderFigures(metrics, settings, by_action)
+        calls = CallFigures(metrics)
+        for connector in connectors:
+            calls.expect(system_of(connector))
+        self._around = WorkerContext(settings, by_action, clock, boot, self._pulse, at, self._figures, calls)
         self._workers: dict[OwnedPartition[Run], PartitionWorker] = {}
         self._owner: PartitionOwner[Run] = PartitionOwner(
             kafka_settings,

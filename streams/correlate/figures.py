@@ -13,6 +13,7 @@ from streams.config.settings import KafkaSettings
 from streams.correlate.changes import Changes
 from streams.correlate.consumption import Consumption
 from streams.kafka.consumer_lag import ends_of
+from streams.kafka.topics import INVENTORY, SIGNALS, TICKS
 from streams.model.clock import Clock
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
@@ -32,6 +33,8 @@ class CorrelatorFigures:
         self._clock = clock
         self._standing: dict[str, tuple[str, str]] = {}
         """State and family of every incident that is not over."""
+        for topic in (TICKS, SIGNALS, INVENTORY):
+            metrics.begin(shown.RECORDS, topic.name)
         metrics.watch(self._look)
 
     def handled(self, topic: str) -> None:

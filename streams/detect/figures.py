@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from streams.detect import sxid_catalog, xid_catalog
 from streams.detect.batch import STAGE, Batch
+from streams.kafka.topics import RAW
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 from streams.telemetry import metrics as shown
@@ -25,6 +26,8 @@ class DetectorFigures:
     def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
         self._metrics = metrics
         self._clock = clock
+        for topic in RAW:
+            metrics.begin(shown.RECORDS, topic.name)
 
     def delivered(self, batch: Batch, context: TraceContext | None = None) -> None:
         """Count a batch whose signals are acknowledged and whose offsets are committed; `context` is its span's."""

@@ -87,6 +87,8 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         pulse = pulse or Pulse()
         self._progress = pulse.beat
         self._metrics = metrics or Metrics(documents.process)
+        for topic in self._topics.values():
+            self._metrics.begin(shown.RECORDS, topic.name)
         self._unfinished = unfinished
         self._written_ms: dict[TopicPartition, int] = {}
         self._lag = ConsumerLag(

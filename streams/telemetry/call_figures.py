@@ -37,6 +37,11 @@ class CallFigures:
         self._metrics = metrics
         self._clock = clock
 
+    def expect(self, system: str) -> None:
+        """Show what will be counted of a system that may be called, from before its first call on."""
+        self._metrics.begin(shown.CONNECTOR_CALLS, system)
+        self._metrics.begin(shown.CONNECTOR_SECONDS, system)
+
     @contextmanager
     def measured(self, system: str) -> Iterator[Measured]:
         """Count a call and how long it takes. One whose lease is over counts as `withheld`, one that raises as

@@ -131,6 +131,20 @@ class Metrics(Collector):
                 self._begin_beside(family, known, series)
             known[series] = known.get(series, 0.0) + amount
 
+    def begin(self, family: Family, value: str) -> None:
+        """Show a family at 0 for this value of its label without a table, with all values of its other labels.
+
+        For values that are known before anything is counted: `increase()` and `rate()` do not see what a series begins with.
+        """
+        if (known := self._families.get(family)) is None:
+            return
+        sides = (label.values or (self._bounded(family, label, value),) for label in family.labels)
+        for series in product(*sides):
+            if family.kind == "histogram":
+                self._distribution(family, series)
+            else:
+                known.setdefault(series, 0.0)
+
     def set(self, family: Family, value: float, *values: str) -> None:
         """Set a gauge."""
         if (known := self._families.get(family)) is not None:

@@ -43,6 +43,15 @@ class Counted(Play):
         return self.metrics.value(shown.EFFECTS, action, outcome)
 
 
+def test_what_a_responder_can_do_is_at_zero_before_it_is_done() -> None:
+    metrics = Metrics("responder")
+    ResponderFigures(metrics, AUTO, ["cordon_node", "open_ticket"])
+    text = metrics.exposition("")[0].decode()
+    assert 'faultline_effects_total{action="open_ticket",outcome="unknown"} 0.0' in text
+    assert 'faultline_effect_delay_seconds_count{action="cordon_node"} 0.0' in text
+    assert 'faultline_in_flight_calls{system="tickets"} 0.0' in text
+
+
 def test_a_run_that_goes_well_counts_each_effect_once_and_how_long_it_took() -> None:
     play = Counted(incident())
     play.about = replace(

@@ -13,6 +13,14 @@ from streams.telemetry.call_figures import CallFigures, system_of
 from streams.telemetry.registry import OTHER, Metrics
 
 
+def test_the_first_call_of_a_system_that_is_expected_is_an_increase() -> None:
+    metrics = Metrics("responder")
+    CallFigures(metrics).expect("kubernetes")
+    text = metrics.exposition("")[0].decode()
+    assert 'faultline_connector_calls_total{outcome="failed",system="kubernetes"} 0.0' in text
+    assert 'faultline_connector_call_seconds_count{system="kubernetes"} 0.0' in text
+
+
 @pytest.mark.parametrize(
     ("outcome", "counted"),
     [

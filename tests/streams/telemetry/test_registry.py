@@ -156,6 +156,28 @@ def test_an_action_that_was_confirmed_has_its_other_outcomes_at_zero() -> None:
     assert responder.value(shown.EFFECTS, "cordon", "confirmed") == 1.0
 
 
+def test_what_can_be_counted_is_shown_at_zero_once_it_is_known() -> None:
+    responder = Metrics("responder")
+    for family in (shown.EFFECTS, shown.EFFECT_DELAY, shown.SIGNALS):
+        responder.begin(family, "cordon_node")
+    text = exposed(responder)
+    for outcome in shown.EFFECT_OUTCOMES:
+        assert f'faultline_effects_total{{action="cordon_node",outcome="{outcome}"}} 0.0' in text
+    assert 'faultline_effect_delay_seconds_count{action="cordon_node"} 0.0' in text
+    assert "faultline_signals_total" not in text, "a responder has none"
+
+
+def test_what_is_shown_at_zero_has_the_bounds_of_its_labels_and_takes_nothing_back() -> None:
+    responder = Metrics("responder")
+    responder.add(shown.EFFECTS, 1.0, "cordon_node", "confirmed")
+    for number in range(10_000):
+        responder.begin(shown.EFFECTS, f"action-{number}")
+    responder.begin(shown.EFFECTS, "cordon_node")
+    assert responder.value(shown.EFFECTS, "cordon_node", "confirmed") == 1.0
+    lines = [line for line in exposed(responder).splitlines() if line.startswith("faultline_effects_total{")]
+    assert len(lines) == (shown.EFFECTS.labels[0].most + 1) * len(shown.EFFECT_OUTCOMES)
+
+
 def test_a_histogram_counts_what_is_observed_and_no_negative_times() -> None:
     metrics = Metrics("detector")
     for seconds in (-5.0, 0.004, 0.02, 7200.0):
