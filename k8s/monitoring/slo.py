@@ -34,6 +34,11 @@ BURNS = (
     Burn("Ticket3d", 1, "3d", "6h", "warning", "1h", "10 % of a month's budget within three days"),
 )
 WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+LEAST = 5
+"""Bad events within the long window below which nothing is told: of four effects in a quiet night one that is tried again is a
+quarter, and nobody has to get up for it (Site Reliability Workbook, chapter 5, "Low-Traffic Services")."""
+
+_SECONDS = {"h": 3600, "d": 86400}
 
 
 class Objective(Strict):
@@ -88,11 +93,16 @@ def _alerts(docs: str) -> Iterator[dict[str, Any]]:
             over = [f'{RATIO}{window}{{slo="{one.name}"}} > {bound}' for window in (burn.long, burn.short)]
             yield {
                 "alert": one.alert + burn.suffix,
-                "expr": f"{over[0]} and {over[1]}",
+                "expr": f"{over[0]} and {over[1]} and on (cluster) {_bad_events(one, burn)} > {LEAST - 1}",
                 "for": burn.for_,
                 "labels": {"severity": burn.severity},
                 "annotations": texts(one, burn, docs),
             }
+
+
+def _bad_events(one: Objective, burn: Burn) -> str:
+    window_s = int(burn.long[:-1]) * _SECONDS[burn.long[-1]]
+    return f"({one.bad}) * {window_s}".replace("$w", burn.long)
 
 
 def texts(one: Objective, burn: Burn, docs: str, cluster: str = "{{ $labels.cluster }}") -> dict[str, str]:

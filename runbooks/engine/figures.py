@@ -42,6 +42,7 @@ class ResponderFigures:
         for action in actions:
             metrics.begin(shown.EFFECTS, action)
             metrics.begin(shown.EFFECT_DELAY, action)
+            metrics.begin(shown.UNKNOWN_EFFECTS, action)
             metrics.begin(shown.IN_FLIGHT, system_of(action))
         self.adopt(settings)
 
@@ -72,10 +73,12 @@ class ResponderFigures:
         """Show what stands now in all owned partitions."""
         runs: Counter[tuple[str, ...]] = Counter()
         calls: Counter[tuple[str, ...]] = Counter()
+        unknown: Counter[tuple[str, ...]] = Counter()
         killed = open_breakers = freezes = 0
         for state in states:
-            live = (state.runs[name] for name in list(state.runs.live))
-            runs.update((run.state.value,) for run in live if not run.state.is_over)
+            live = [run for name in list(state.runs.live) if not (run := state.runs[name]).state.is_over]
+            runs.update((run.state.value,) for run in live)
+            unknown.update((row.action,) for run in live for row in _looked_up(run))
             calls.update((system,) for system in state.systems_called)
             for control in state.controls:
                 killed += control.kill_switch is not None or self._kill_switch
@@ -83,6 +86,7 @@ class ResponderFigures:
                 freezes += len(control.freezes)
         self._metrics.replace(shown.RUNS, runs)
         self._metrics.replace(shown.IN_FLIGHT, calls)
+        self._metrics.replace(shown.UNKNOWN_EFFECTS, unknown)
         self._metrics.set(shown.KILL_SWITCH, max(killed, int(self._kill_switch)))
         self._metrics.set(shown.BREAKER_OPEN, open_breakers)
         self._metrics.set(shown.FREEZES, freezes)
@@ -126,6 +130,12 @@ class ResponderFigures:
 def pairs(before: Mapping[str, Run], batch: CommitBatch) -> list[tuple[Run | None, Run]]:
     """Each run that a commit changes, as last committed and as it will be; to be taken before the commit."""
     return [(before.get(run.id), run) for run in batch.runs]
+
+
+def _looked_up(run: Run) -> Iterator[EffectRecord]:
+    """The changes of a run whose outcome is not known."""
+    rows = (row for record in run.steps for row in (record.effect, record.undo))
+    return (row for row in rows if row is not None and row.state is EffectState.UNKNOWN)
 
 
 def _outcomes(old: StepRecord | None, new: StepRecord) -> Iterator[str]:

@@ -231,8 +231,16 @@ RUNS_ENDED = Family(
 EFFECTS = Family(
     "effects",
     "counter",
-    "Outward changes, by what became of them: would is what shadow mode would have done, failed a call that is made again.",
+    "Outward changes, by what became of them: would is what shadow mode would have done, failed a call that is made again,"
+    " unknown one that is looked up.",
     (_ACTION, Label("outcome", EFFECT_OUTCOMES, meaning="what became of it")),
+    RESPONDER,
+)
+UNKNOWN_EFFECTS = Family(
+    "unknown_effects",
+    "gauge",
+    "Outward changes of runs under way of which it is not known whether they took place: they are looked up until it is.",
+    (_ACTION,),
     RESPONDER,
 )
 EFFECT_DELAY = Family(

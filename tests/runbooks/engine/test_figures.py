@@ -143,6 +143,23 @@ def test_switches_runs_and_calls_are_shown_as_they_stand() -> None:
     assert metrics.value(shown.KILL_SWITCH) == 0
 
 
+def test_an_effect_counts_as_unknown_until_it_was_looked_up() -> None:
+    play = Counted(incident())
+    play.play(until="cordon_node")
+    play.answer(Unknown("cut off"), "cordon_node")
+    figures = ResponderFigures(play.metrics, AUTO)
+
+    def unknown() -> float:
+        figures.look([PartitionState(LIBRARY, AUTO, ACTIONS, {play.run.id: play.run})])
+        return play.metrics.value(shown.UNKNOWN_EFFECTS, "cordon_node")
+
+    assert unknown() == 1
+    play.tick(10)
+    play.answer(Done(), "cordon_node")
+    assert play.effects("cordon_node", "confirmed") == 1
+    assert unknown() == 0
+
+
 def test_a_kill_switch_in_the_settings_shows_before_any_cluster_is_known() -> None:
     metrics = Metrics("responder")
     ResponderFigures(metrics, policy(kill_switch=True)).look([])
