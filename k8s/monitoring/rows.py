@@ -2,6 +2,7 @@
 
 A row becomes a rule in `rules/` and the same rule in `prometheus-rules/` (`render.py`), and a unit test of promtool
 (`tests/monitoring`). `$by` in an expression is `by`; `$where` in a summary is `where`; `$value` is what the expression yields.
+`$xid` anywhere is the code that a row yields. `xid`, at the head of a table, holds what the rows of XIDs have in common.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import model_validator
@@ -31,10 +32,11 @@ _PORT = {"device": "", "port": "", "instance": "leaf-2:161", "ifName": "Ethernet
 class Row(Strict):
     """One alert.
 
-    `onset`: when its expression begins to hold on `fires`; `shows`: what `$value` is then. `kind` and `subtype` are what the
-    detector makes of it, `entity` about what; `evidence: none` says that by design nothing is made of it, and `why`.
-    `switch`: the place is a port of the switch that is the `instance` (`only`: the switch itself). `mutate`: by what share
-    a threshold is moved in the test that must notice it; `mutate_to`: to which two values instead.
+    `onset`: when its expression begins to hold on `fires`; `shows`: what `$value` is then. `also`: further series on which it
+    fires the same. `kind` and `subtype` are what the detector makes of it, `entity` about what; `evidence: none` says that by
+    design nothing is made of it, and `why`. `switch`: the place is a port of the switch that is the `instance` (`only`: the
+    switch itself). `mutate`: by what share a threshold is moved in the test that must notice it; `mutate_to`: to which two
+    values instead.
     """
 
     alert: str
@@ -44,6 +46,7 @@ class Row(Strict):
     do: str
     fires: Series
     silent: tuple[Series, ...]
+    also: tuple[Series, ...] = ()
     kind: str = ""
     subtype: str = ""
     evidence: Literal["signal", "none"] = "signal"
@@ -125,6 +128,7 @@ def read(name: str) -> Table:
     rows = found.pop("rows")
     group = found.pop("group")
     labels = found.pop("labels", {})
+    found.pop("xid", None)  # merged into the rows by YAML
     return Table(group=group, rows=tuple(Row.model_validate(_whole(row, found, labels)) for row in rows))
 
 
@@ -139,7 +143,18 @@ def _whole(
         whole["by"] = "cluster, instance, ifName"
         whole["where"] = "{{ $labels.ifName }} of {{ $labels.switch }}"
         whole["entity"] = "port/leaf-2/Ethernet112"
-    return whole
+    yields = whole.get("yields", {})
+    assert isinstance(yields, dict)
+    return _with_code(whole, yields["xid"]) if "xid" in yields else whole
+
+
+def _with_code(value: Any, code: str) -> Any:
+    """The same with `$xid` replaced in all texts and keys."""
+    if isinstance(value, dict):
+        return {_with_code(key, code): _with_code(inside, code) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_with_code(inside, code) for inside in value]
+    return value.replace("$xid", code) if isinstance(value, str) else value
 
 
 def _filled(text: str, labels: Mapping[str, str], value: str) -> str:

@@ -43,7 +43,7 @@ def unit_tests(row: Row, docs: str) -> list[dict[str, Any]]:
     checks = [_check(row, at, [fired])]
     if lasts >= 2:
         checks.insert(0, _check(row, at - 2, []))
-    tests = [_test(row, "fires", row.fires, length, checks)]
+    tests = [_test(row, "fires", series, length, checks) for series in (row.fires, *row.also)]
     looks = sorted(
         {look for look in (at, at + 2, at + 5, row.horizon or at) if look <= (row.horizon or at + 5)}
     )
