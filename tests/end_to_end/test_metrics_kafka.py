@@ -13,8 +13,8 @@ from prometheus_client.openmetrics import parser
 from faultline.runtime.processes import PROCESSES
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Family
-from tests.end_to_end.installation import Installation
 from tests.end_to_end.training import Training
+from tests.end_to_end.watched import Watched
 from tests.testbed.children import free_port
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
@@ -26,14 +26,8 @@ OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 READERS = ("detector", "correlator", "responder", "chat", "gateway")
 
 
-class Watched(Installation):
-    """An installation whose processes answer probes and scrapes, each on a port of its own."""
-
-    ports: dict[str, int]
-
-    def environment(self, process: str) -> dict[str, str]:
-        self.ports = {**getattr(self, "ports", {}), process: free_port()}
-        return super().environment(process) | {"FAULTLINE_HTTP_PORT": str(self.ports[process])}
+class Scraped(Watched):
+    """An installation whose processes are asked."""
 
     async def scrape(self, process: str) -> Scrape:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.ports[process]}") as client:
@@ -78,7 +72,7 @@ async def test_a_fault_is_seen_in_the_metrics_of_every_process_and_then_all_are_
         "FAULTLINE_GATEWAY__PORT": str(free_port()),
     }
     async with (
-        Watched.running(kafka, control_plane, tmp_path, **auto) as installation,
+        Scraped.running(kafka, control_plane, tmp_path, **auto) as installation,
         Training.running(installation, control_plane, "Job") as training,
     ):
         bad = list(training.before.values())[1]
