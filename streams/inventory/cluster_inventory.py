@@ -8,33 +8,55 @@ published by an earlier process are taken over by `adopt`; those whose objects a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from functools import cache
+from operator import attrgetter
 from typing import Any
 
-import orjson
-
-from streams.inventory.jobs import Workload, asks_for_gpus, job_fact, made_of, unwrapped
+from streams.inventory.job_shape import JobShape, shape_of
+from streams.inventory.jobs import Workload, job_fact
+from streams.inventory.known_pod import KnownPod, known_pod
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.inventory.objects import Identity, gpus_requested, identity, is_node_work, kind_of
-from streams.inventory.owners import chain, controller_of, top_owner
+from streams.inventory.owners import OwnerTable, chain, top_owner
+from streams.inventory.pod_templates import PodTemplates
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
-from streams.inventory.workloads import Classifier, says, workloads
+from streams.inventory.workloads import Classifier, says
+from streams.job_kinds.kind import JobKind
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
-from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
+from streams.model.facts import Fact, FactRecord, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
-from streams.model.kube_objects import KubeObject, items, labels_of, part, text
+from streams.model.kube_objects import KubeObject, labels_of, part, text
 from streams.model.watch import FactsListed, KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
 """A record of the `inventory` topic: its key, and the fact or None for a tombstone."""
+
+MOST_MEMBERSHIPS = 20_000
+"""So many are kept at most: each is of some pod that was there since a job last changed."""
+
+_PREFIXES: Mapping[str, str] = {"Node": "node/", "Pod": "pod/", "link": "link/"}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """To which job pods of one template and one owner belong, and what follows from it, by the jobs that are known."""
+
+    job: JobRef | None
+    above: frozenset[Identity]
+    """Its owners, and what says what the pods are, known or not: they are placed anew when one comes, goes or changes."""
+    work: Workload
+    counts: bool
+    """Whether its pods are told even where they hold no GPUs."""
+    shape: JobShape | None
+    """What says what the pods of the job are: the job, what it wraps, or what it has made; None while it is unknown."""
+    kind: JobKind | None
 
 
 class Inventory:
@@ -56,9 +78,10 @@ class Inventory:
         self._labels = labels
         self._classifier = classifier or Classifier()
         self._settled = False
-        self._pods: dict[Identity, KubeObject] = {}
-        self._jobs: dict[Identity, KubeObject] = {}
-        self._former: dict[str, KubeObject] = {}
+        self._templates, self._owner_table = PodTemplates(), OwnerTable()
+        self._pods: dict[Identity, KnownPod] = {}
+        self._jobs: dict[Identity, JobShape] = {}
+        self._former: dict[str, JobShape] = {}
         """By uid: deleted jobs and parts of them of which pods are left; those belong to what they belonged to."""
         self._pods_under: defaultdict[Identity, set[Identity]] = defaultdict(set)
         self._owners_of: dict[Identity, frozenset[Identity]] = {}
@@ -66,10 +89,8 @@ class Inventory:
         self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
         self._touched: dict[str, None] = {}
-        self._same: dict[bytes, Any] = {}
-        """Parts that many pods have in common, by their JSON."""
-        self._work_of_jobs: dict[JobRef, Workload] = {}
-        """What jobs are for, until any job changes: it is asked for each of their pods, and depends on the owners above."""
+        self._memberships: dict[tuple[Any, ...], Membership] = {}
+        """By all of a pod that they depend on. They hold until the shape of any job changes, so that none outlives a job."""
         self._places: Mapping[str, NodePosition] = {}
         self._told: Mapping[str, Fact] = {}
         """By key: what another system than the API server told last."""
@@ -173,98 +194,122 @@ class Inventory:
                     self._want(key, replace(link, node=next(iter(named))))
 
     def _learn_pod(self, who: Identity, pod: KubeObject | None, at: datetime) -> None:
-        if pod is None or not _may_matter(pod):
+        owners = self._owner_table.of(pod, who.namespace) if pod is not None else None
+        # It could never be published unless it holds GPUs, or something that may be a training job controls it.
+        if pod is None or owners is None or not (owners.may_train or gpus_requested(part(pod, "spec"))):
             self._pods.pop(who, None)
             self._own(who, frozenset())
             self._want(self._key(who), None)
-        else:
-            self._pods[who] = self._shared(_slim_pod(pod))
+            return
+        known = known_pod(who, pod, owners, self._templates)
+        if self._pods.get(who) != known:  # a repeated list tells of nearly all pods what was told before
+            self._pods[who] = known
             self._place(who, at)
 
-    def _shared(self, pod: dict[str, Any]) -> KubeObject:
-        """The pod, whose containers and owners are one object with those of the job's other pods where they are the same."""
-        for of, name in (
-            (pod["spec"], "containers"),
-            (pod["spec"], "initContainers"),
-            (pod["metadata"], "ownerReferences"),
-        ):
-            if name not in of:
-                continue
-            written = orjson.dumps(of[name])
-            if len(self._same) >= MOST_SHARED:
-                self._same.clear()  # who holds them goes on holding them
-            of[name] = self._same.setdefault(written, of[name])
-        return pod
-
     def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
-        self._work_of_jobs.clear()
         former = self._jobs.get(who)
-        if former is not None and (uid := _uid(former)) and uid != _uid(job) and who in self._pods_under:
-            self._former[uid] = former
-        if job is None:
+        shape = shape_of(job, self._templates, self._owner_table) if job is not None else None
+        replaced = former is not None and (shape is None or shape.uid != former.uid)
+        if former is not None and former.uid and replaced and who in self._pods_under:
+            self._former[former.uid] = former
+        if job is None or shape is None:
             self._jobs.pop(who, None)
             self._want(self._key(who), None)
         else:
-            self._jobs[who] = _slim(job)
-            topmost = not chain(job, who.namespace, self._owner)
-            work = self._classifier.of_job(job, self._owner)
-            told = topmost and (work.kind is WorkloadClass.TRAINING or asks_for_gpus(job))
-            self._want(self._key(who), job_fact(self._cluster, job, at, work) if told else None)
-        for pod in sorted(self._pods_under.get(who, ())):
-            self._place(pod, at)
+            self._jobs[who] = shape
+            work = self._classifier.of_job(shape, self._owner)
+            topmost = shape.owners.above is None
+            told = topmost and (work.kind is WorkloadClass.TRAINING or shape.asks_for_gpus)
+            self._want(self._key(who), job_fact(self._cluster, job, at, work, shape) if told else None)
+        if shape != former:
+            self._memberships.clear()
+            for pod in sorted(self._pods_under.get(who, ())):
+                self._place(pod, at)
 
     def _place(self, who: Identity, at: datetime) -> None:
         """Work out a pod's job and ranks anew."""
         pod = self._pods[who]
-        owners = chain(pod, who.namespace, self._owner)
-        top = top_owner(pod, owners)
-        above = {Identity(ref.kind, ref.namespace, ref.name) for ref in (*owners, top) if ref is not None}
-        self._own(who, frozenset(above))
-        job = self._owner(top) if top else None
-        work = self._work_of(pod, owners, top, job)
-        trains = work.kind is WorkloadClass.TRAINING
-        if not gpus_requested(part(pod, "spec")) and not (trains and job is not None):
+        member = self._membership(pod)
+        self._own(who, member.above)
+        if not pod.template.gpus and not member.counts:
             self._want(self._key(who), None)
             return
-        ranks = ranks_of(pod, self._specified(job)) if top and trains else None
-        kind = KNOWN.get(top.kind) if top else None
-        goes_on = kind is not None and kind.goes_on_without(pod)
-        fact = pod_fact(self._cluster, pod, at, job=top, ranks=ranks, work=work, replaceable=goes_on)
+        trains = member.work.kind is WorkloadClass.TRAINING
+        ranks = ranks_of(pod, member.shape) if member.job and trains else None
+        goes_on = member.kind is not None and member.kind.goes_on_without(_about(pod))
+        fact = pod_fact(
+            self._cluster,
+            pod,
+            at,
+            job=member.job,
+            ranks=ranks,
+            work=member.work,
+            replaceable=goes_on,
+        )
         self._want(self._key(who), fact)
 
-    def _specified(self, job: KubeObject | None) -> KubeObject | None:
-        """The object that says what a job's pods are: the job, what it wraps, or what it has made; None while it is unknown."""
+    def _membership(self, pod: KnownPod) -> Membership:
+        """What holds for all pods of its owner and its template."""
+        named = tuple(text(pod.labels, label) for label in names().owner_labels)
+        key = (pod.owners, pod.namespace, pod.template, named, self._classifier.telling(pod))
+        found = self._memberships.get(key)
+        if found is None:
+            if len(self._memberships) >= MOST_MEMBERSHIPS:
+                self._memberships.clear()  # pods that are gone for long may have been the last of theirs
+            found = self._memberships[key] = self._member(pod)
+        return found
+
+    def _member(self, pod: KnownPod) -> Membership:
+        owners = chain(pod.owners, self._owner)
+        top = top_owner(pod.labels, owners)
+        job = self._owner(top) if top else None
+        # A job that another one makes need not be above its pods: labels may name what is above both.
+        told_by = (*owners, top, job.made if job is not None else None)
+        above = frozenset(Identity(ref.kind, ref.namespace, ref.name) for ref in told_by if ref is not None)
+        work = self._work_of(pod, owners, top, job)
+        return Membership(
+            job=top,
+            above=above,
+            work=work,
+            counts=work.kind is WorkloadClass.TRAINING and job is not None,
+            shape=self._specified(job),
+            kind=KNOWN.get(top.kind) if top else None,
+        )
+
+    def _specified(self, job: JobShape | None) -> JobShape | None:
         if job is None:
             return None
-        made = made_of(job)
-        return self._owner(made[0]) if made else unwrapped(job)
+        return self._owner(job.made) if job.made is not None else job.innermost
 
     def _work_of(
-        self, pod: KubeObject, owners: tuple[JobRef, ...], top: JobRef | None, job: KubeObject | None
+        self, pod: KnownPod, owners: tuple[JobRef, ...], top: JobRef | None, job: JobShape | None
     ) -> Workload:
         """What a pod is for. What its job says for certain holds for all of its pods, whatever each of them looks like."""
-        if job is not None and top is not None:
-            work = self._work_of_jobs.get(top)
-            if work is None:
-                work = self._work_of_jobs[top] = self._classifier.of_job(job, self._owner)
+        if job is not None:
+            work = self._classifier.of_job(job, self._owner)
             if not work.guessed and work.kind is not WorkloadClass.UNKNOWN:
                 return work
         return self._classifier.of_pod(pod, owners, top, self._owner)
 
-    def _owner(self, ref: JobRef) -> KubeObject | None:
-        """The object that a reference means: of one name and two uids the one with its uid, also when that is deleted."""
+    def _owner(self, ref: JobRef) -> JobShape | None:
+        """The job that a reference means: of one name and two uids the one with its uid, also when that is deleted."""
         found = self._jobs.get(Identity(ref.kind, ref.namespace, ref.name))
-        if found is None or (ref.uid and _uid(found) not in ("", ref.uid)):
+        if found is None or (ref.uid and found.uid not in ("", ref.uid)):
             return self._former.get(ref.uid or "")
         return found
 
     def _own(self, pod: Identity, owners: frozenset[Identity]) -> None:
-        for owner in self._owners_of.pop(pod, frozenset()) - owners:
+        before = self._owners_of.get(pod, frozenset())
+        if before == owners:
+            return
+        self._owners_of.pop(pod, None)
+        for owner in before - owners:
             self._pods_under[owner].discard(pod)
             if not self._pods_under[owner]:
                 del self._pods_under[owner]
-                self._former = {uid: obj for uid, obj in self._former.items() if identity(obj) != owner}
-                self._work_of_jobs.clear()
+                for uid in [uid for uid, shape in self._former.items() if shape.who == owner]:
+                    del self._former[uid]
+                    self._memberships.clear()
         for owner in owners:
             self._pods_under[owner].add(pod)
         if owners:
@@ -279,7 +324,7 @@ class Inventory:
         prefix = self._prefix(kind)
         self._listed.add(prefix)
         there = {Identity(kind, namespace, name) for namespace, name in event.names}
-        for who in [who for who in self._pods if who.kind == kind and who not in there]:
+        for who in [who for who in self._pods if who not in there] if kind == "Pod" else ():
             self._learn_pod(who, None, event.at)
         for who in [who for who in self._jobs if who.kind == kind and who not in there]:
             self._learn_job(who, None, event.at)
@@ -336,73 +381,24 @@ class Inventory:
 
     def _prefix(self, kind: str) -> str:
         """What the keys of a kind's facts begin with."""
-        told = {"Node": "node/", "Pod": "pod/", "link": "link/"}
-        return f"{self._cluster}/{told.get(kind) or f'job/{kind}/'}"
+        return f"{self._cluster}/{_PREFIXES.get(kind) or f'job/{kind}/'}"
 
     def _key(self, who: Identity) -> str:
         return self._prefix(who.kind) + (f"{who.namespace}/{who.name}" if who.kind != "Node" else who.name)
 
 
+_BESIDES_TIME: Mapping[type[Fact], Callable[[Fact], Any]] = {
+    kind: attrgetter(*(one.name for one in fields(kind) if one.name != "observed_at"))
+    for kind in (NodeFact, PodFact, JobFact, LinkFact)
+}
+
+
 def _same(new: FactRecord, old: FactRecord) -> bool:
     """A heartbeat moves only the time of observation: that is no news."""
-    return replace(new.fact, observed_at=old.fact.observed_at) == old.fact and new.extra == old.extra
+    told = _BESIDES_TIME[type(new.fact)]
+    return type(new.fact) is type(old.fact) and told(new.fact) == told(old.fact) and new.extra == old.extra
 
 
-def _uid(obj: KubeObject | None) -> str:
-    return text(part(obj, "metadata"), "uid") or "" if obj is not None else ""
-
-
-def _may_matter(pod: KubeObject) -> bool:
-    """Whether a pod could ever be published: it holds GPUs, or something that may be a training job controls it."""
-    if gpus_requested(part(pod, "spec")):
-        return True
-    controller = controller_of(pod)
-    return controller is not None and controller["kind"] not in names().services | names().not_jobs
-
-
-def _slim(obj: KubeObject) -> KubeObject:
-    """An object without what nobody here reads: managed fields are often half of it."""
-    about: dict[str, Any] = {k: v for k, v in part(obj, "metadata").items() if k != "managedFields"}
-    return {**obj, "metadata": about}
-
-
-def _slim_pod(pod: KubeObject) -> dict[str, Any]:
-    """A pod with what is read of it: most of one is the environment and the volumes of its containers, and their images."""
-    spec = part(pod, "spec")
-    kept: dict[str, Any] = {
-        group: [_slim_container(container) for container in items(spec, group)]
-        for group in ("containers", "initContainers")
-        if group in spec
-    }
-    if "nodeName" in spec:
-        kept["nodeName"] = spec["nodeName"]
-    status = {key: value for key, value in part(pod, "status").items() if key in STATUS}
-    if "conditions" in status:
-        status["conditions"] = [one for one in items(status, "conditions") if one.get("type") in CONDITIONS]
-    if "containerStatuses" in status:
-        status["containerStatuses"] = [
-            {key: one[key] for key in ("state", "lastState") if one.get(key)}
-            for one in items(status, "containerStatuses")
-        ]
-    return {**_slim(pod), "spec": kept, "status": status}
-
-
-def _slim_container(container: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: container[key] for key in CONTAINER if key in container}
-    if env := [one for one in items(container, "env") if one.get("name") in _variables()]:
-        kept["env"] = env
-    return kept
-
-
-MOST_SHARED = 20_000
-STATUS = ("phase", "reason", "podIP", "startTime", "conditions", "containerStatuses")
-CONDITIONS = ("PodScheduled", "Ready")
-CONTAINER = ("name", "image", "command", "args", "resources", "restartPolicy")
-
-
-@cache
-def _variables() -> frozenset[str]:
-    """The variables by which ranks and kinds of work are told."""
-    table = names()
-    told = (table.node_rank_env, table.node_list_env, table.ranks_per_pod_env, workloads().training_env)
-    return frozenset({"RANK", *(name for group in told for name in group)})
+def _about(pod: KnownPod) -> KubeObject:
+    """The pod as far as kinds of jobs look at one (`JobKind.goes_on_without`)."""
+    return {"metadata": {"labels": pod.labels, "ownerReferences": list(pod.owners.references)}}

@@ -3,49 +3,99 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import orjson
 
 from streams.inventory.names import names
 from streams.inventory.objects import kind_of
-from streams.model import kube_objects
 from streams.model.entity import JobRef
-from streams.model.kube_objects import KubeObject, labels_of, text
-
-Lookup = Callable[[JobRef], KubeObject | None]
-"""The object that is meant, or None: one that bears the name but another uid is somebody else."""
+from streams.model.kube_objects import KubeObject, controller_of, items, part, text
 
 MOST_STEPS = 8
 """No real chain is longer; a circle of owner references must end too."""
 
 
-def controller_of(obj: KubeObject) -> Mapping[str, Any] | None:
-    """The owner that controls the object, where its kind and name are told."""
-    owner = kube_objects.controller_of(obj)
-    return owner if owner is not None and text(owner, "kind") and text(owner, "name") else None
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Owners:
+    """What the owner references of an object say. Two are the same where they are one object: an `OwnerTable` has each once."""
+
+    above: JobRef | None = None
+    """The controller, where that is a job or a part of one: by a name, known or not."""
+    started_by: str | None = None
+    """The kind of a controller that is no part of the job: a CronJob merely starts it, a DaemonSet is no job."""
+    may_train: bool = False
+    """Whether the controller may be a training job."""
+    references: tuple[Mapping[str, Any], ...] = ()
 
 
-def chain(obj: KubeObject, namespace: str, lookup: Lookup) -> tuple[JobRef, ...]:
+class Owned(Protocol):
+    """An object that may have owners."""
+
+    @property
+    def owners(self) -> Owners:
+        """They."""
+
+
+Lookup = Callable[[JobRef], Owned | None]
+"""The object that is meant, or None: one that bears the name but another uid is somebody else."""
+
+
+class OwnerTable:
+    """The owners that some object has, one of each: all pods of a job share theirs; they go with the last that holds them."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple[str, bytes], Owners] = WeakValueDictionary()
+
+    def of(self, obj: KubeObject, namespace: str) -> Owners:
+        """The owners of an object in this namespace."""
+        references = part(obj, "metadata").get("ownerReferences")
+        if not references:
+            return NOBODY
+        key = (namespace, orjson.dumps(references))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = owners_of(obj, namespace)
+        return found
+
+
+NOBODY = Owners()
+
+
+def owners_of(obj: KubeObject, namespace: str) -> Owners:
+    """What an object's owner references say; a controller counts where its kind and name are told."""
+    references = tuple(items(obj, "metadata", "ownerReferences"))
+    controller = controller_of(obj)
+    if controller is None or not text(controller, "kind") or not text(controller, "name"):
+        return Owners(references=references)
+    table, named = names(), str(controller["kind"])
+    kind = kind_of(str(controller.get("apiVersion") or ""), named)
+    may_train = named not in table.services | table.not_jobs
+    if kind in table.starters or kind in table.not_jobs:
+        return Owners(None, kind, may_train, references)
+    above = JobRef(kind, namespace, str(controller["name"]), text(controller, "uid"))
+    return Owners(above, None, may_train, references)
+
+
+def chain(owners: Owners, lookup: Lookup) -> tuple[JobRef, ...]:
     """The owners above an object, nearest first.
 
     The chain ends below owners that merely start jobs (a CronJob, a workflow), and at the last owner that is named,
     known or not: a name is enough to act on.
     """
-    owners: list[JobRef] = []
-    here: KubeObject | None = obj
-    while here is not None and len(owners) < MOST_STEPS:
-        reference = controller_of(here)
-        if reference is None:
-            break
-        kind = kind_of(str(reference.get("apiVersion") or ""), str(reference["kind"]))
-        if kind in names().starters or kind in names().not_jobs:
-            break
-        owners.append(JobRef(kind, namespace, str(reference["name"]), text(reference, "uid")))
-        here = lookup(owners[-1])
-    return tuple(owners)
+    found: list[JobRef] = []
+    here: Owners | None = owners
+    while here is not None and here.above is not None and len(found) < MOST_STEPS:
+        found.append(here.above)
+        above = lookup(here.above)
+        here = above.owners if above is not None else None
+    return tuple(found)
 
 
-def top_owner(obj: KubeObject, owners: tuple[JobRef, ...]) -> JobRef | None:
-    """The job an object belongs to, given its `chain`; None when nobody controls it.
+def top_owner(labels: Mapping[str, Any], owners: tuple[JobRef, ...]) -> JobRef | None:
+    """The job that an object with these labels belongs to, given its `chain`; None when nobody controls it.
 
     Where the chain ends at something unwatched, a label that the job's controller sets may name what is above it.
     """
@@ -53,7 +103,7 @@ def top_owner(obj: KubeObject, owners: tuple[JobRef, ...]) -> JobRef | None:
         return None
     top = owners[-1]
     for label, kind in names().owner_labels.items():
-        named = text(labels_of(obj), label)
+        named = text(labels, label)
         if named and top.kind != kind and all(owner.kind != kind for owner in owners):
             return JobRef(kind, top.namespace, named)
     return top

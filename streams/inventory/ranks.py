@@ -6,26 +6,24 @@ annotations that its job's controller sets; the first rank is position times ran
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from streams.inventory.jobs import (
-    FIRST_ROLES,
-    PlacedRole,
-    env_of,
-    is_elastic,
-    pod_count,
-    ranks_per_pod,
-    roles,
-)
+from streams.inventory.job_shape import FIRST_ROLES, JobShape, PlacedRole
+from streams.inventory.known_pod import KnownPod
 from streams.inventory.names import names
 from streams.model.errors import BadInput
 from streams.model.hostlists import hosts
-from streams.model.kube_objects import KubeObject, annotations_of, labels_of, part, text, whole
+from streams.model.kube_objects import whole
 
-_KUBEFLOW = "training.kubeflow.org/"
+_KUBEFLOW_ROLE = "training.kubeflow.org/replica-type"
+_KUBEFLOW_INDEX = "training.kubeflow.org/replica-index"
+_JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
+_VOLCANO_ROLE = "volcano.sh/task-spec"
+_VOLCANO_INDEX = "volcano.sh/task-index"
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-_JOBSET = "jobset.sigs.k8s.io/"
-_VOLCANO = "volcano.sh/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +35,11 @@ class PodRanks:
     source: str | None = None
 
 
-def ranks_of(pod: KubeObject, job: KubeObject | None) -> PodRanks:
-    """The ranks of a pod; `job` is its top-most owner when that is known."""
+def ranks_of(pod: KnownPod, job: JobShape | None) -> PodRanks:
+    """The ranks of a pod; `job` is what says what its job's pods are, when that is known."""
     if not _trains(pod, job):
         return PodRanks()
-    spec = part(pod, "spec")
-    count = ranks_per_pod(spec, job)
+    count = (job.ranks_per_pod if job is not None else 0) or pod.template.ranks
     position, source = _position(pod, job)
     from_env = _from_env(pod, job, count, position)
     if from_env is not None:
@@ -54,55 +51,58 @@ def ranks_of(pod: KubeObject, job: KubeObject | None) -> PodRanks:
     return PodRanks(position * count, count, source)
 
 
-def _trains(pod: KubeObject, job: KubeObject | None) -> bool:
+def _trains(pod: KnownPod, job: JobShape | None) -> bool:
     """Whether the pod holds ranks at all: a launcher does not."""
+    if job is None or all(role.trains for role in job.roles):
+        return True
     name = _role_name(pod)
-    found = roles(job) if job is not None else ()
-    return all(role.trains for role in found if role.name == name)
+    return all(role.trains for role in job.roles if role.name == name)
 
 
-def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int | None) -> int | None:
+def _from_env(pod: KnownPod, job: JobShape | None, count: int, position: int | None) -> int | None:
     """The first rank according to literal environment variables.
 
     `RANK` is a process's rank where a pod holds one process. Where it holds several, training operators set it to the
     pod's position, users to the first rank; the position from labels, or a value too large for a position, tells which.
     """
-    spec = part(pod, "spec")
+    if not pod.env:
+        return None
     for name in names().node_rank_env:
-        if (node_rank := whole(env_of(spec, name))) is not None:
+        if (node_rank := whole(pod.env.get(name))) is not None:
             return node_rank * count
-    if (listed := _in_host_list(spec)) is not None:
+    if (listed := _in_host_list(pod)) is not None:
         return listed * count
-    rank = whole(env_of(spec, "RANK"))
+    rank = whole(pod.env.get("RANK"))
     if rank is None or rank == 0 or count == 1:
         return rank
     if position is not None:
         return rank * count if rank == position else rank
-    pods = pod_count(job) if job is not None else None
+    pods = job.pods if job is not None else None
     if pods is None:
         return None
     return rank if rank >= pods else rank * count
 
 
-def _in_host_list(spec: KubeObject) -> int | None:
+def _in_host_list(pod: KnownPod) -> int | None:
     """The index of the pod's node in Slurm's list, in whose order `srun` hands out ranks (srun, --distribution=block)."""
-    node = text(spec, "nodeName")
     for name in names().node_list_env:
-        listed = env_of(spec, name)
-        if not listed or not node:
+        listed = pod.env.get(name)
+        if not listed or not pod.node:
             continue
         try:
             known = [host.partition(".")[0] for host in hosts(listed)]
         except BadInput:
             return None  # an unrelated variable of that name
-        short = node.partition(".")[0]
+        short = pod.node.partition(".")[0]
         return known.index(short) if known.count(short) == 1 else None
     return None
 
 
-def _position(pod: KubeObject, job: KubeObject | None) -> tuple[int | None, str | None]:
+def _position(pod: KnownPod, job: JobShape | None) -> tuple[int | None, str | None]:
     """The pod's position among the pods that hold ranks, and whether it comes from a label or an annotation."""
-    for place, written in (("label", labels_of(pod)), ("annotation", annotations_of(pod))):
+    for place, written in (("label", pod.labels), ("annotation", pod.annotations)):
+        if not written:
+            continue
         for read in (_kubeflow, _jobset, _volcano):
             answered, position = read(written, pod, job)
             if answered:
@@ -113,52 +113,55 @@ def _position(pod: KubeObject, job: KubeObject | None) -> tuple[int | None, str 
     return None, None
 
 
-def _kubeflow(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    index = whole(written.get(f"{_KUBEFLOW}replica-index"))
+def _kubeflow(written: Mapping[str, Any], pod: KnownPod, job: JobShape | None) -> tuple[bool, int | None]:
+    index = whole(written.get(_KUBEFLOW_INDEX))
     if index is None:
         return False, None
-    if job is not None and is_elastic(job):
+    if job is not None and job.elastic:
         return True, None  # its rendezvous hands out ranks in order of arrival
     if _role_name(pod) in FIRST_ROLES:
         return True, index
     return True, _within_role(pod, job, index)
 
 
-def _jobset(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    job_index = whole(written.get(f"{_JOBSET}job-index"))
+def _jobset(written: Mapping[str, Any], pod: KnownPod, job: JobShape | None) -> tuple[bool, int | None]:
+    job_index = whole(written.get(_JOBSET_INDEX))
     if job_index is None:
         return False, None
     index = whole(written.get(_COMPLETION_INDEX))
     if index is None:
-        index = whole(annotations_of(pod).get(_COMPLETION_INDEX))
+        index = whole(pod.annotations.get(_COMPLETION_INDEX))
     role = _role(pod, job)
     if index is None or role is None:
         return True, None
     return True, role.start + job_index * role.per_job + index
 
 
-def _volcano(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    index = whole(written.get(f"{_VOLCANO}task-index"))
+def _volcano(written: Mapping[str, Any], pod: KnownPod, job: JobShape | None) -> tuple[bool, int | None]:
+    index = whole(written.get(_VOLCANO_INDEX))
     if index is None:
         return False, None
     return True, _within_role(pod, job, index)
 
 
-def _within_role(pod: KubeObject, job: KubeObject | None, index: int) -> int | None:
+def _within_role(pod: KnownPod, job: JobShape | None, index: int) -> int | None:
     """Position from an index inside a role; unknown while the job, and so the roles before this one, is unknown."""
     role = _role(pod, job)
     return role.start + index if role is not None else None
 
 
-def _role(pod: KubeObject, job: KubeObject | None) -> PlacedRole | None:
+def _role(pod: KnownPod, job: JobShape | None) -> PlacedRole | None:
     """The one role of the job that the pod plays; None where none or several have its name."""
-    mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
+    if job is None:
+        return None
+    name = _role_name(pod)
+    mine = [role for role in job.roles if role.name == name]
     return mine[0] if len(mine) == 1 else None
 
 
-def _role_name(pod: KubeObject) -> str:
-    for written in (labels_of(pod), annotations_of(pod)):
-        for name in (f"{_KUBEFLOW}replica-type", f"{_JOBSET}replicatedjob-name", f"{_VOLCANO}task-spec"):
+def _role_name(pod: KnownPod) -> str:
+    for written in (pod.labels, pod.annotations):
+        for name in (_KUBEFLOW_ROLE, _JOBSET_ROLE, _VOLCANO_ROLE):
             if isinstance(written.get(name), str):
                 return str(written[name]).lower()
     return ""

@@ -5,6 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from streams.inventory.known_pod import KnownPod, known_pod
+from streams.inventory.objects import identity
+from streams.inventory.owners import owners_of
+from streams.inventory.pod_templates import PodTemplates
+
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Object = dict[str, Any]
 
@@ -117,3 +122,9 @@ def kubeflow_pod(name: str, role: str, index: int, **more: Any) -> Object:
     said = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": str(index)}
     owners = [owner("PyTorchJob", "train", api="kubeflow.org/v1")]
     return pod(name, owners=owners, labels=said | more.pop("labels", {}), **more)
+
+
+def seen(thing: Object) -> KnownPod:
+    """What is kept of a pod."""
+    who = identity(thing)
+    return known_pod(who, thing, owners_of(thing, who.namespace), PodTemplates())

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from streams.inventory.job_shape import JobShape, shape_of
 from streams.inventory.jobs import job_fact
-from streams.inventory.owners import chain, top_owner
+from streams.inventory.owners import chain, owners_of, top_owner
 from streams.model.entity import JobRef
 from tests.streams.inventory.objects import (
     AT,
@@ -86,8 +87,7 @@ KNOWN = {
     "child": job("child", ownerReferences=[owner("JobSet", "top", api="jobset.x-k8s.io/v1alpha2")]),
     "nightly-1": job("nightly-1", ownerReferences=[owner("CronJob", "nightly")]),
     "circle": job("circle", ownerReferences=[owner("Job", "circle")]),
-    "other": job("other", ownerReferences=[owner("JobSet", "top")])
-    | {"metadata": {"name": "other", "uid": "new"}},
+    "other": job("other", ownerReferences=[owner("JobSet", "top")], uid="new"),
 }
 JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
 
@@ -111,9 +111,9 @@ JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
     ],
 )
 def test_the_top_most_owner_is_found(shown: Object, top: str | None) -> None:
-    def lookup(who: JobRef) -> Object | None:
+    def lookup(who: JobRef) -> JobShape | None:
         found = KNOWN.get(who.name) if who.kind == "Job" else None
-        return found if found is None or found["metadata"].get("uid", who.uid) == who.uid else None
+        return shape_of(found) if found is not None and found["metadata"]["uid"] == who.uid else None
 
-    found = top_owner(shown, chain(shown, "team-a", lookup))
+    found = top_owner(shown["metadata"].get("labels") or {}, chain(owners_of(shown, "team-a"), lookup))
     assert (found.key if found else None) == top

@@ -12,11 +12,11 @@ from streams.inventory.pods import pod_fact
 from streams.model.clock import rfc3339
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
-from tests.streams.inventory.objects import AT, pod
+from tests.streams.inventory.objects import AT, pod, seen
 
 
 def fact(thing: dict[str, Any], at: datetime = AT) -> PodFact:
-    return pod_fact("c1", thing, at, work=Workload(WorkloadClass.TRAINING), job=None)
+    return pod_fact("c1", seen(thing), at, work=Workload(WorkloadClass.TRAINING), job=None)
 
 
 def test_a_pod_came_to_its_node_when_its_kubelet_took_it_whatever_its_condition_says_later() -> None:

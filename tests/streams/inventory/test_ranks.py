@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streams.inventory.job_shape import shape_of
 from streams.inventory.ranks import PodRanks, ranks_of
 from tests.streams.inventory.objects import (
     batch_job,
@@ -15,6 +16,7 @@ from tests.streams.inventory.objects import (
     pod,
     pod_spec,
     pytorch_job,
+    seen,
     volcano_job,
 )
 
@@ -161,4 +163,4 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_ranks_come_from_what_is_certain(case: tuple[Any, Any, PodRanks]) -> None:
     shown, owner, expected = case
-    assert ranks_of(shown, owner) == expected
+    assert ranks_of(seen(shown), shape_of(owner).innermost if owner else None) == expected
