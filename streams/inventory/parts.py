@@ -75,10 +75,8 @@ def shared_parts(node: str, labels: Mapping[str, object], own: Iterable[str] = (
     for kind, key in named:
         if value := _value(labels.get(key), table):
             found.setdefault(kind, value)
-    for key in sorted(labels):
-        if table.is_owned(key) or any(key == known for _, known in named):
-            continue
-        guess = table.guessed(key)
+    for key in sorted(labels.keys() - {key for _, key in named}):
+        guess = _guessed(key)
         if guess is not None and (value := _value(labels[key], table)):
             guesses.setdefault(guess, value)
     for kind, value in _by_name(node, table):
@@ -92,6 +90,13 @@ def shared_parts(node: str, labels: Mapping[str, object], own: Iterable[str] = (
 def device_kind(name: str) -> str | None:
     """The kind of part that a device's name speaks of: `cdu-r4` of a coolant loop, `pdu-12-b` of a power feed."""
     return part_table().guessed(name.lower().partition(".")[0])
+
+
+@lru_cache(4096)
+def _guessed(label: str) -> str | None:
+    """The kind that a label's name speaks of, unless its owner says what it means; all nodes bear the same few dozen labels."""
+    table = part_table()
+    return None if table.is_owned(label) else table.guessed(label)
 
 
 def _value(value: object, table: PartTable) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -41,8 +42,10 @@ MOST_EVENTS = 1000
 """Most events published together."""
 BEAT_S = 5.0
 """Idle iterations end this often, so that a quiet cluster does not look like a stalled process."""
-QUEUE = 2_000
-"""Events queued before the watches are paused: whole objects, a large pod takes 20 kB."""
+QUEUE = 500
+"""Events queued before the watches are paused: whole objects, a large pod takes 100 kB."""
+MOST_SENT = 5_000
+"""Records written before the broker's acknowledgement is awaited: at the start of a large cluster all of them come at once."""
 
 
 class InventoryProcess:
@@ -183,12 +186,14 @@ class InventoryProcess:
         """Write the newest of each key, and wait until all of it is acknowledged."""
         topic = clients.topic_name(self._settings, INVENTORY)
         partition = partition_of(self._cluster, self._settings.cluster_partitions)
+        newest = iter(dict(changes).items())
         try:
-            sent = [
-                await producer.send(topic, encode(record) if record else None, key.encode(), partition)
-                for key, record in dict(changes).items()
-            ]
-            await asyncio.gather(*sent)
+            while some := list(islice(newest, MOST_SENT)):
+                sent = [
+                    await producer.send(topic, encode(record) if record else None, key.encode(), partition)
+                    for key, record in some
+                ]
+                await asyncio.gather(*sent)
         except KafkaError as error:
             raise Unreachable(
                 f"Kafka at {self._settings.bootstrap} does not accept facts: {error!r}"
