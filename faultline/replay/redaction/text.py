@@ -29,18 +29,20 @@ from streams.model.signal import SignalBatch
 from streams.model.thread import Thread
 
 _DOCUMENTS = (FactRecord, SignalBatch, Incident, Run, Thread, TimelineEntry, Command, Control)
+_MORE = r"(?:[-._]+(?!(?:[0-9A-Fa-f]{1,4}:){2}|[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:)[A-Za-z0-9]+)*"
+"""How a name goes on; an IPv6 address behind it (`addr_2001:db8::7`) is none of it."""
 _FORMS = re.compile(
-    r"""(?P<login>(?<=://)[^\s/@"'<>]{1,200}@)
+    rf"""(?P<login>(?<=://)[^\s/@"'<>]{{1,200}}@)
     |(?P<email>[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)
-    |(?P<uuid>(?<![0-9A-Fa-f])[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?![0-9A-Fa-f]))
-    |(?P<mac>(?<![0-9A-Fa-f:-])[0-9A-Fa-f]{2}(?P<gap>[:-])(?:[0-9A-Fa-f]{2}(?P=gap)){4,18}[0-9A-Fa-f]{2}(?![0-9A-Fa-f]))
-    |(?P<guid>(?<![0-9A-Fa-f:])[0-9A-Fa-f]{4}(?::[0-9A-Fa-f]{4}){3}(?![0-9A-Fa-f:]))
-    |(?P<ipv4>(?<![0-9.])(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9]|\.[0-9]))
-    |(?P<ipv6>(?<![0-9A-Za-z:])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![0-9A-Za-z:]|\.[0-9]))
-    |(?P<escaped>(?<=\\)[abefnrtv0][A-Za-z0-9]+(?:[-._]+[A-Za-z0-9]+)*)
-    |(?P<base64>(?<![A-Za-z0-9+/_.-])[A-Za-z0-9+/_-]{8,}+(?:={1,2}(?!=)|(?!\.?[A-Za-z0-9+/=_-]|:[0-9A-Fa-f:]|\[[0-9]|\*)))
+    |(?P<uuid>(?<![0-9A-Fa-f])[0-9A-Fa-f]{{8}}(?:-[0-9A-Fa-f]{{4}}){{3}}-[0-9A-Fa-f]{{12}}(?![0-9A-Fa-f]))
+    |(?P<mac>(?<![0-9A-Fa-f:-])[0-9A-Fa-f]{{2}}(?P<gap>[:-])(?:[0-9A-Fa-f]{{2}}(?P=gap)){{4,18}}[0-9A-Fa-f]{{2}}(?![0-9A-Fa-f]))
+    |(?P<guid>(?<![0-9A-Fa-f:])[0-9A-Fa-f]{{4}}(?::[0-9A-Fa-f]{{4}}){{3}}(?![0-9A-Fa-f:]))
+    |(?P<ipv4>(?<![0-9.])(?:[0-9]{{1,3}}\.){{3}}[0-9]{{1,3}}(?![0-9]|\.[0-9]))
+    |(?P<ipv6>(?<![0-9A-Za-z:])[0-9A-Fa-f]{{0,4}}(?::[0-9A-Fa-f]{{0,4}}){{2,7}}(?![0-9A-Za-z:]|\.[0-9]))
+    |(?P<escaped>(?<=\\)[abefnrtv0][A-Za-z0-9]+{_MORE})
+    |(?P<base64>(?<![A-Za-z0-9+/_.-])[A-Za-z0-9+/_-]{{8,}}+(?:={{1,2}}(?!=)|(?!\.?[A-Za-z0-9+/=_-]|:[0-9A-Fa-f:]|\[[0-9]|\*)))
     |(?P<beginning>[A-Za-z0-9][A-Za-z0-9._-]*(?=\[[0-9][0-9,-]*\]|\*))
-    |(?P<token>[A-Za-z0-9]+(?:[-._]+(?!(?:[0-9A-Fa-f]{1,4}:){2}|[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:)[A-Za-z0-9]+)*)""",
+    |(?P<token>[A-Za-z0-9]+{_MORE})""",
     re.VERBOSE,
 )
 _COLOUR = re.compile(
