@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
+# Hundreds of processes import the same modules: where an image sets this variable, each would compile them all anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick check format testbed bench fuzz soak soak-mixed upgrade storm crash-matrix compete nightly lock docs sbom manifests clean nightly-tests
 
 $(READY):
