@@ -17,6 +17,7 @@ import httpx
 import orjson
 
 from connectors.base import Done, LeaseHeld, Outcome, Refused, Waiting
+from connectors.http import public_authorities
 from connectors.kubernetes.client import Object
 from streams.job_kinds.checkpoint_way import CheckpointWay
 from streams.model.kube_objects import items, part
@@ -66,7 +67,12 @@ async def poll(url: str) -> Outcome:
 async def _send(method: str, url: str, body: object) -> Outcome:
     try:
         async with (
-            httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client,
+            httpx.AsyncClient(
+                timeout=TIMEOUT_S,
+                follow_redirects=False,
+                trust_env=False,
+                verify=public_authorities(trust_env=False),
+            ) as client,
             client.stream(method, url, json=body) as response,
         ):
             return await _judged(response)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import certifi
 import httpx
 import pytest
 from aiohttp import web
 
 from connectors.base import NoLease
-from connectors.http import Rejected, Upload, change, http_client, read, read_list
+from connectors.http import Rejected, Upload, change, http_client, public_authorities, read, read_list
 from streams.model.errors import Temporary
 
 pytestmark = pytest.mark.embedded
@@ -104,3 +108,26 @@ async def test_an_upload_is_a_form_or_the_bare_file(server: Server, client: http
     kind, body = server.arrived[-1]
     assert kind.startswith("multipart/form-data")
     assert b'name="file"; filename="a.txt"' in body
+
+
+def test_certificates_are_read_once_until_the_bundle_that_the_environment_names_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = public_authorities(trust_env=True)
+    assert shipped.get_ca_certs()
+    assert shipped is public_authorities(trust_env=True)
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("")
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    with pytest.raises(OSError, match="NO_CERTIFICATE"):
+        public_authorities(trust_env=True)
+    shutil.copyfile(certifi.where(), bundle)
+    os.utime(bundle, (1, 1))
+    own = public_authorities(trust_env=True)
+    assert own is not shipped
+    assert own is public_authorities(trust_env=True)
+    os.utime(bundle, (2, 2))
+    assert own is not public_authorities(trust_env=True)
+    assert public_authorities(trust_env=False) is not own, (
+        "this machine itself is asked without the environment"
+    )
