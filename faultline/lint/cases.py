@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -26,19 +26,16 @@ _BY_REGISTERS = frozenset({154, *range(144, 151)})
 """XIDs whose action is in the line itself, not in the row of the code."""
 
 
-def catalog_cases() -> Iterator[tuple[str, CaseResult]]:
-    """Every case of the catalog that is in force, with the name of its table."""
-    for name in sheet_names():
-        for row in load_sheet(name).rows:
-            yield from (
-                (f"lines/{name}", result) for result in _of_row(row, load_sheet(name).written_by == "pod")
-            )
-    yield from (("xid", result) for result in _of_xids())
-    yield from (("sxid", result) for result in _of_sxids())
-    yield from (("kube", _of_event(row)) for row in kube_sheet().rows if not row.ends)
-    rules = MetricRules()
-    for metric in sheet().rows:
-        yield from (("metrics", result) for result in _of_metric(rules, metric))
+def catalog_cases() -> dict[str, Callable[[], Iterator[CaseResult]]]:
+    """The cases of the catalog that is in force, by the name of their table. A table's cases run when they are asked for."""
+    sheets = {f"lines/{name}": partial(_of_sheet, name) for name in sheet_names()}
+    return {**sheets, "xid": _of_xids, "sxid": _of_sxids, "kube": _of_events, "metrics": _of_metrics}
+
+
+def _of_sheet(name: str) -> Iterator[CaseResult]:
+    lines = load_sheet(name)
+    for row in lines.rows:
+        yield from _of_row(row, lines.written_by == "pod")
 
 
 def _of_row(row: PatternRow, is_of_pod: bool) -> Iterator[CaseResult]:
@@ -90,6 +87,10 @@ def _of_sxids() -> Iterator[CaseResult]:
         yield CaseResult(f"look-alike {number}", _silent(text))
 
 
+def _of_events() -> Iterator[CaseResult]:
+    return (_of_event(row) for row in kube_sheet().rows if not row.ends)
+
+
 def _of_event(row: EventRow) -> CaseResult:
     object_ = row.objects[0].replace("*", "")
     found = signals(_event(object_, row.reasons[0], row.sample))
@@ -111,6 +112,12 @@ def _event(kind: str, reason: str, message: str) -> bytes:
     event = {"reason": reason, "message": message, "type": "Warning", "involvedObject": about}
     event |= {"metadata": {"name": "e1", "creationTimestamp": "2026-11-21T07:13:00Z"}, "clusterName": ""}
     return orjson.dumps({**event, "source": {"component": "kubelet", "host": "gpu-3"}})
+
+
+def _of_metrics() -> Iterator[CaseResult]:
+    rules = MetricRules()
+    for row in sheet().rows:
+        yield from _of_metric(rules, row)
 
 
 def _of_metric(rules: MetricRules, row: MetricRow) -> Iterator[CaseResult]:

@@ -76,8 +76,8 @@ def test_command(ctx: click.Context, folder: Path | None, names: tuple[str, ...]
     from faultline.cli.names import require_known
     from faultline.lint.cases import catalog_cases
 
-    every = list(catalog_cases())
+    tables = catalog_cases()
     for name in names:
-        require_known("table with cases", name, {table for table, _ in every})
-    results = [(table, one) for table, one in every if not names or table in names]
+        require_known("table with cases", name, tables)
+    results = [(table, one) for table, run in tables.items() if not names or table in names for one in run()]
     ctx.exit(show_cases(results, output))
