@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -92,7 +93,13 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
     Raises:
         ConfigError: a file cannot be read or is invalid, or an id is used twice; with a line for every fault.
     """
-    library = library_of(files(directories, shipped=shipped))
+    return _valid(tuple(files(directories, shipped=shipped)))
+
+
+@lru_cache(maxsize=2)
+def _valid(sources: tuple[SourceFile, ...]) -> tuple[Runbook, ...]:
+    """The runbooks in the files. Kept for the same texts: replays and the console ask for the library again and again."""
+    library = library_of(sources)
     if library.faults:
         raise ConfigError("\n".join(library.faults))
     return library.runbooks
