@@ -337,7 +337,7 @@ async def _control(admin: Cluster, name: str, nodes: int) -> None:
 
 async def measure(nodes: int, pods: int, churn: float, folder: Path) -> dict[str, Figure]:
     """All of it, on one cluster."""
-    with Kafka.running() as kafka:
+    with Kafka.running(for_load=True) as kafka:
         control_plane = ControlPlane(folder / "kubernetes")
         try:
             control_plane.prepare()

@@ -47,7 +47,7 @@ CHURN_PER_S = 20.0
 
 async def measure(options: argparse.Namespace, folder: Path) -> dict[str, Figure]:
     """Fill the cluster, start everything, look at it under load."""
-    with Kafka.running() as kafka:
+    with Kafka.running(for_load=True) as kafka:
         plane = ControlPlane(folder / "kubernetes")
         try:
             plane.prepare()

@@ -324,7 +324,7 @@ def measure(parts: Sequence[str], *, quick: bool) -> Figures:
         figures["burst_200_s"] = median_of(rounds, "s")
         figures["burst_200_wrong"] = rounds[0]["wrong"]
     if {"kafka", "kills", "catch_up", "restart"} & set(parts):
-        with Kafka.running() as server:
+        with Kafka.running(for_load=True) as server:
             if "kafka" in parts:
                 figures |= asyncio.run(through_kafka(server.bootstrap, 100 if quick else 400))
             if "kills" in parts:

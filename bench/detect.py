@@ -270,7 +270,7 @@ def main() -> None:
     parts = [part for part in PARTS if part in (options.only or PARTS)]
     if options.quick:
         parts = [part for part in parts if part not in NOT_QUICK]
-    with Kafka.running() as server:
+    with Kafka.running(for_load=True) as server:
         figures = asyncio.run(measure(server.bootstrap, QUICK if options.quick else FULL, parts))
     versions = ("aiokafka", "faust-streaming", "google-re2", "orjson")
     report(

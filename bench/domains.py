@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=100)
     options = parser.parse_args()
-    with Kafka.running() as kafka:
+    with Kafka.running(for_load=True) as kafka:
         figures = asyncio.run(measure(kafka.bootstrap, options.faults))
     report(figures, packages=("aiokafka", "faust-streaming"))
 

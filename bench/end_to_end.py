@@ -246,7 +246,7 @@ def put_ahead(pids: Iterable[int], by: int) -> None:
 async def measure(parts: Sequence[str], faults: int, folder: Path, ahead: int) -> dict[str, Figure]:
     """The parts asked for, one after the other, with the same processes."""
     found: dict[str, Figure] = {}
-    with Kafka.running() as kafka, ControlPlane.running(node_grace_s=600) as control_plane:
+    with Kafka.running(for_load=True) as kafka, ControlPlane.running(node_grace_s=600) as control_plane:
         progress("broker and control plane are up")
         pods = place_pods(control_plane)
         nodes = {part: control_plane.add_nodes(part, faults) for part in parts}

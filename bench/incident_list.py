@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine")
     rounds = 3 if parser.parse_args().quick else 9
     figures: dict[str, Figure] = {}
-    with Kafka.running() as kafka:
+    with Kafka.running(for_load=True) as kafka:
         settings = installation(kafka.bootstrap, "list", 1)
         about = asyncio.run(fill(settings))
         progress(f"filled; load {os.getloadavg()[0]:.1f}")

@@ -164,7 +164,7 @@ async def _stations(installation: Installation, bad: str) -> tuple[datetime, dat
 async def measure(kinds: Sequence[str], runs: int, tolerates_s: int, folder: Path) -> dict[str, list[Times]]:
     """All runs, by `WAY KIND`."""
     found: dict[str, list[Times]] = {}
-    with Kafka.running() as kafka, ControlPlane.running(node_grace_s=600) as control_plane:
+    with Kafka.running(for_load=True) as kafka, ControlPlane.running(node_grace_s=600) as control_plane:
         progress("broker and control plane are up")
         control_plane.define(LEADER_WORKER_SETS)
         settings = KubernetesSettings(kubeconfig=control_plane.kubeconfig())

@@ -228,7 +228,7 @@ def measure(parts: Sequence[str], *, quick: bool) -> dict[str, Figure]:
     """The parts asked for, in turn, on one broker."""
     figures: dict[str, Figure] = {}
     rounds = 1 if quick else 3
-    with Kafka.running() as server:
+    with Kafka.running(for_load=True) as server:
         if "steady" in parts:
             told = Steady()
             for _ in range(rounds):

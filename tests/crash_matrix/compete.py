@@ -560,7 +560,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="faultline-compete-"))
     each = -(-asked.effects // (EFFECTS * len(asked.responders)))
     found: list[Figures] = []
-    with Kafka.running(folder / "kafka") as kafka, small_control_plane(folder / "kubernetes") as plane:
+    with (
+        Kafka.running(folder / "kafka", for_load=True) as kafka,
+        small_control_plane(folder / "kubernetes") as plane,
+    ):
         for responders in asked.responders:
             contest = Contest(kafka, plane, folder / f"of-{responders}", responders, each, asked.seed)
             found.append(asyncio.run(contest.run()))

@@ -36,7 +36,10 @@ def main() -> int:
         cases = sample(cases, asked.sample)
     folder = Path(tempfile.mkdtemp(prefix="faultline-crash-matrix-"))
     began = time.monotonic()
-    with Kafka.running(folder / "kafka") as kafka, ControlPlane.running(folder / "kubernetes") as cluster:
+    with (
+        Kafka.running(folder / "kafka", for_load=True) as kafka,
+        ControlPlane.running(folder / "kubernetes") as cluster,
+    ):
         results = asyncio.run(_play(kafka, cluster, folder, cases, asked.stages))
     seconds = time.monotonic() - began
     bad = [result for result in results if result.problems]

@@ -398,7 +398,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--every", type=float, default=4.0)
     wanted = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="faultline-soak-") as folder, Kafka.running() as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="faultline-soak-") as folder,
+        Kafka.running(for_load=True) as kafka,
+    ):
         soak = Soak(kafka.bootstrap, Path(folder), wanted.lines, seed=wanted.seed, every_s=wanted.every)
         figures = asyncio.run(soak.run())
         for fault in figures.faults:

@@ -266,7 +266,10 @@ async def _open(installation: Installation) -> Sequence[str]:
 
 @asynccontextmanager
 async def _servers(folder: Path) -> AsyncIterator[tuple[Kafka, ControlPlane]]:
-    with Kafka.running(folder / "kafka") as kafka, ControlPlane.running(folder / "kubernetes") as plane:
+    with (
+        Kafka.running(folder / "kafka", for_load=True) as kafka,
+        ControlPlane.running(folder / "kubernetes") as plane,
+    ):
         yield kafka, plane
 
 

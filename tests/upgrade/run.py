@@ -222,7 +222,7 @@ def main() -> int:
         return 2
     with (
         tempfile.TemporaryDirectory(prefix="faultline-upgrade-") as own,
-        Kafka.running() as kafka,
+        Kafka.running(for_load=True) as kafka,
         ControlPlane.running(node_grace_s=120, users={PERSON: ("system:masters",)}) as plane,
     ):
         folder = wanted.keep or Path(own)

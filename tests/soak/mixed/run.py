@@ -276,7 +276,7 @@ async def soak(folder: Path, options: Options) -> Figures:
         properties = broker_properties(options)
         data = {"log.dirs": str(disk / "data")} if disk else {}
         with (
-            Kafka.running(folder / "kafka", properties=properties | data) as kafka,
+            Kafka.running(folder / "kafka", for_load=True, properties=properties | data) as kafka,
             ControlPlane.running(
                 folder / "kubernetes", node_grace_s=120, users={PERSON: ("system:masters",)}
             ) as plane,
