@@ -12,13 +12,16 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
-import httpx
 import structlog
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from streams.config.kafka_oauth import KafkaOAuthSettings
+
+if TYPE_CHECKING:
+    import httpx
 
 log = structlog.get_logger(__name__)
 
@@ -63,6 +66,8 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
         return await asyncio.to_thread(self._take)
 
     def _take(self) -> str:
+        import httpx  # a tenth of the start of every process, and few of them log in this way
+
         with self._lock:
             if self._now() < self._renew_at:
                 return self._token
@@ -78,6 +83,8 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]
             return self._token
 
     def _ask(self) -> None:
+        import httpx
+
         wanted = self._settings
         form = {"grant_type": "client_credentials"}
         form |= {name: value for name in ("scope", "audience") if (value := getattr(wanted, name))}
