@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,22 @@ SLOW = re.compile(
     r"docs/examples/threads/(?!gpu-off-bus)|docs/simulation|faultline (simulate|whatif|replay) --help|docs/replay"
 )
 """Simulations and many replays; the pages of threads are compared with what is posted in `tests/sandbox` as well."""
+
+
+def repeating(blocks: Sequence[Block]) -> frozenset[str]:
+    """The places of blocks that only call what others call too, word for word: they run at night."""
+    called = {block.place: {tuple(words) for words in calls_of(block.text)} for block in blocks}
+    seen: set[tuple[str, ...]] = set()
+    repeats = set()
+    for place in sorted(called, key=lambda name: len(called[name]), reverse=True):
+        if called[place] <= seen:
+            repeats.add(place)
+        seen |= called[place]
+    return frozenset(repeats)
+
+
+NIGHTLY = {block.place for block in OFFLINE if SLOW.match(block.place)}
+NIGHTLY |= repeating([block for block in OFFLINE if block.place not in NIGHTLY])
 
 
 def test_every_fenced_block_says_what_it_is() -> None:
@@ -47,13 +64,16 @@ def test_what_is_held_back_is_shown_somewhere() -> None:
 
 @pytest.mark.parametrize(
     "block",
-    [
-        pytest.param(b, id=b.place, marks=[pytest.mark.nightly] if SLOW.match(b.place) else [])
-        for b in OFFLINE
-    ],
+    [pytest.param(b, id=b.place, marks=[pytest.mark.nightly] if b.place in NIGHTLY else []) for b in OFFLINE],
 )
 def test_a_block_without_a_broker_runs_in_a_checkout(block: Block, tmp_path: Path) -> None:
     run(block, checkout(tmp_path))
+
+
+def test_every_command_that_is_not_slow_runs_with_every_commit() -> None:
+    called = {tuple(words) for b in OFFLINE if not SLOW.match(b.place) for words in calls_of(b.text)}
+    assert called == {tuple(words) for b in OFFLINE if b.place not in NIGHTLY for words in calls_of(b.text)}
+    assert called
 
 
 @pytest.mark.parametrize(
