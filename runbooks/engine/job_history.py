@@ -63,10 +63,10 @@ def _moves(job: JobRef, incident: Incident, runs: Iterable[Run], shadow: bool) -
     for run in runs:
         if run.incident == incident.id or is_shadow(run) is not shadow:
             continue
-        looks = {planned.action for planned, _ in _done(run, job, "diagnose_nodes")}
-        for _, at in _done(run, job, "resume_job"):
-            if at < incident.fault_at:
-                (diagnosed if looks else moved).append(at)
+        resumed = [at for _, at in _done(run, job, "resume_job") if at < incident.fault_at]
+        if resumed:  # most of many runs on one job have not come so far
+            looked = any(True for _ in _done(run, job, "diagnose_nodes"))
+            (diagnosed if looked else moved).extend(resumed)
     since = max(diagnosed, default=None)
     counted = [at for at in moved if since is None or at > since]
     return tuple(sorted((incident.fault_at - at).total_seconds() for at in counted))
