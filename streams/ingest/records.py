@@ -43,7 +43,27 @@ class Origin(NamedTuple):
 UNKNOWN = Origin()
 
 TRUST = timedelta(minutes=15)
-"""How near a time without an offset must be to the shipper's own to be believed: further off it is in another time zone."""
+"""So near to the shipper's a time without an offset is the line's own, in whatever zone it is written."""
+ZONE_STEP = timedelta(minutes=30)
+MOST_WEST = timedelta(hours=12)
+"""Zones are whole half-hours off UTC, and none is further behind it."""
+READ_WITHIN = timedelta(seconds=15)
+"""How long after it was written a line is read where nothing holds the shipper up."""
+
+
+def is_own(at: datetime, shipped: datetime) -> bool:
+    """Whether a line's time without an offset, read as UTC, counts beside the time that its shipper gave it.
+
+    A shipper gives the time that it parsed, with the right zone, or the time at which it read the line. What is off by whole
+    half-hours, and by what reading takes, is in another zone: the shipper is right. What is older in any other way was written
+    then: a file that is read again after the shipper lost its place tells of last week as if it were now.
+    """
+    behind = shipped - at
+    if abs(behind) <= TRUST:
+        return True
+    if behind < timedelta() or behind > MOST_WEST + READ_WITHIN:
+        return behind > timedelta()
+    return behind % ZONE_STEP > READ_WITHIN
 
 
 def merged(inner: Origin, outer: Origin) -> Origin:
@@ -59,7 +79,7 @@ def merged(inner: Origin, outer: Origin) -> Origin:
     else:
         node, sure = inner.node, True
     at, certain = outer.at, outer.certain
-    if inner.at is not None and (at is None or inner.certain or abs(at - inner.at) <= TRUST):
+    if inner.at is not None and (at is None or inner.certain or is_own(inner.at, at)):
         at, certain = inner.at, inner.certain
     pod, container = outer.pod or inner.pod, outer.container or inner.container
     level = outer.level if inner.level is None else inner.level

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from streams.ingest import header, lldp
 from streams.ingest.json_documents import CUT
 from streams.ingest.logs import quotation
-from streams.ingest.records import TRUST, Header, Opened, Origin, RecordContext, merged
+from streams.ingest.records import Header, Opened, Origin, RecordContext, is_own, merged
 from streams.model.entity import PodRef
 from streams.model.hostnames import folded
 from streams.model.record import LogLine
@@ -156,4 +156,4 @@ def _glued_at(line: str, found: Header) -> int:
 def _when(found: Header, shipped: datetime | None) -> datetime | None:
     if found.at is None or shipped is None or found.certain:
         return found.at or shipped
-    return found.at if abs(shipped - found.at) <= TRUST else shipped
+    return found.at if is_own(found.at, shipped) else shipped

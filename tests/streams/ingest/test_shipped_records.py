@@ -192,3 +192,44 @@ def test_a_heartbeat_says_nothing() -> None:
         "SYSLOG_IDENTIFIER": "fluent-bit",
     }
     assert not signals("raw.node-logs", {**beat, "node_name": "gpu-a07"})
+
+
+READ = datetime(2026, 11, 27, 12, 23, 18, tzinfo=UTC)
+
+
+def read_at(written: str, field: str = "@timestamp") -> dict[str, Any]:
+    """A line that a shipper read from a file just now and gave the time of reading."""
+    return {field: "2026-11-27T12:23:18Z", "message": f"{written} kernel: {XID}", "host": {"name": "gpu-a07"}}
+
+
+@pytest.mark.parametrize("field", ["@timestamp", "date", "time"])
+@pytest.mark.parametrize(
+    ("written", "at"),
+    [
+        ("Nov 20 01:07:56 gpu-a07", datetime(2026, 11, 20, 1, 7, 56, tzinfo=UTC)),
+        ("Nov 27 09:11:02 gpu-a07", datetime(2026, 11, 27, 9, 11, 2, tzinfo=UTC)),
+        ("2026-11-20 01:07:56 gpu-a07", datetime(2026, 11, 20, 1, 7, 56, tzinfo=UTC)),
+        ("[Fri Nov 20 01:07:56 2026]", datetime(2026, 11, 20, 1, 7, 56, tzinfo=UTC)),
+    ],
+    ids=["a week ago", "hours ago", "with a year", "dmesg"],
+)
+def test_a_file_that_is_read_again_tells_of_when_its_lines_were_written(
+    written: str, at: datetime, field: str
+) -> None:
+    (found,) = signals("raw.node-logs", read_at(written, field))
+    assert found.occurred_at == at
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["Nov 27 07:23:16", "Nov 27 13:23:18", "Nov 27 17:53:15", "Nov 27 20:23:17", "Nov 27 00:23:10"],
+    ids=["New York", "Berlin", "Delhi", "Shanghai", "the westernmost"],
+)
+def test_a_hosts_local_time_is_now(written: str) -> None:
+    (found,) = signals("raw.node-logs", read_at(f"{written} gpu-a07"))
+    assert found.occurred_at == READ
+
+
+def test_a_shipper_that_lags_by_minutes_tells_when_a_line_was_written() -> None:
+    (found,) = signals("raw.node-logs", read_at("Nov 27 12:16:40 gpu-a07"))
+    assert found.occurred_at == datetime(2026, 11, 27, 12, 16, 40, tzinfo=UTC)
