@@ -185,29 +185,54 @@ def load(path: Path | None = None) -> Settings:
 
 def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
     """`cluster` and `kafka` alone where other settings are not usable, and a line for each fault: enough to give a command, above
-    all the one that stops everything, while the processes go on with the settings from before.
+    all the one that stops everything, while the processes go on with the settings from before. A file that is no YAML needs both
+    as variables.
 
     Raises:
         ConfigError: where these two are not usable either.
     """
-    settings, faults = examined(path)
+    named = settings_file(path)
+    is_read = True
+    try:
+        settings, faults = examined(path)
+        values = _read_file(named)[1] if named else {}
+    except ConfigError as error:
+        settings, faults, values, is_read = None, [f"  {error}"], {}, False
     if settings is not None and not faults:
         return settings, []
-    named = settings_file(path)
-    values = _read_file(named)[1] if named else {}
-    told = _merged(values, EnvironmentAndFiles(Settings, _variables())())
-    reached = {key: told[key] for key in ("cluster", "kafka") if key in told}
+    environment = _variables()
+    told = _merged(values, EnvironmentAndFiles(Settings, environment)())
+    reached = {key: told[key] for key in _REACH if key in told}
     kafka = reached.get("kafka")
-    if "cluster" not in reached or not isinstance(kafka, Mapping) or "bootstrap" not in kafka:
-        return load(
-            path
-        ), []  # raises: a default in place of a misspelt key would be another cluster's switch
+    is_told = "cluster" in reached and isinstance(kafka, Mapping) and "bootstrap" in kafka
+    # A default in place of a misspelt key would be another cluster's switch.
+    sure = (
+        is_read
+        and not unknown_variables(Settings, environment)
+        and told.keys() <= Settings.model_fields.keys()
+    )
+    if not (is_told or sure):
+        raise _not_reached(named, faults)
     try:
         reach = _WithoutEnvironment(**reached)
     except ValidationError:
-        return load(path), []
+        raise _not_reached(named, faults) from None
     know(secrets_of(reach))
     return reach, faults
+
+
+_REACH = ("cluster", "kafka")
+
+
+def _not_reached(named: Path | None, faults: list[str]) -> ConfigError:
+    """Why no command is given, and how it is: somebody who wants to stop everything has no time to mend a file."""
+    remedy = (
+        f"without this file: env -u {SETTINGS_FILE} {PREFIX}CLUSTER=… {PREFIX}KAFKA__BOOTSTRAP=… faultline …"
+        if named
+        else ""
+    )
+    lines = ["settings are not usable, and which cluster and broker are meant is not sure:", *faults, remedy]
+    return ConfigError("\n".join(filter(None, lines)))
 
 
 def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:

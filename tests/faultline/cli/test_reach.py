@@ -57,6 +57,31 @@ def test_a_broker_or_cluster_that_is_wrong_is_never_guessed(tmp_path: Path, wron
         settings_to_reach(written(tmp_path, wrong))
 
 
+def test_what_nobody_tells_is_the_default_where_nothing_can_be_meant_for_it(tmp_path: Path) -> None:
+    settings = settings_to_reach(
+        written(tmp_path, "kafka: {bootstrap: 'kafka-1:9092'}\nresponder: {mode: auot}\n")
+    )
+    assert (settings.cluster, settings.kafka.bootstrap) == ("default", "kafka-1:9092")
+
+
+@pytest.mark.parametrize("text", ["responder: {mode: [", "- a list", "\0"])
+def test_variables_are_enough_where_the_file_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("FAULTLINE_CLUSTER", "east-1")
+    with pytest.raises(ConfigError, match="env -u FAULTLINE_CONFIG FAULTLINE_CLUSTER="):
+        settings_to_reach(written(tmp_path, text))
+    monkeypatch.setenv("FAULTLINE_KAFKA__BOOTSTRAP", "kafka-2:9092")
+    settings = settings_to_reach(written(tmp_path, text))
+    assert (settings.cluster, settings.kafka.bootstrap) == ("east-1", "kafka-2:9092")
+
+
+def test_a_misspelt_variable_is_no_default_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULTLINE_CLUSTRE", "east-1")
+    with pytest.raises(ConfigError, match="FAULTLINE_CLUSTRE"):
+        settings_to_reach(written(tmp_path, "kafka: {bootstrap: 'kafka-1:9092'}\nresponder: {mode: auot}\n"))
+
+
 @pytest.mark.parametrize("stops", ["kill", "freeze", "thaw"])
 def test_what_holds_back_or_lets_go_gets_as_far_as_the_broker(tmp_path: Path, stops: str) -> None:
     file = written(tmp_path, "cluster: east-1\nkafka: {bootstrap: '127.0.0.1:1'}\nresponder: {mode: auot}\n")
