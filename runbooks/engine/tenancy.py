@@ -7,14 +7,15 @@ them decides. See docs/decisions/011-a-node-is-the-platforms-a-job-is-its-teams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from runbooks.language.approval_rules import class_of
 from streams.config.tenant_settings import Tenant, tenant_of
 from streams.inventory.cluster_view import ClusterView
-from streams.model.run import PlannedStep
+from streams.model.run import PlannedStep, Target
 
 CLOSE = "close"
 
@@ -25,12 +26,12 @@ def with_teams(
     """The steps, each destructive one with the teams whose jobs it touches."""
     if not rows:
         return steps
-    return tuple(
-        replace(step, teams=tuple(teams))
-        if step.destructive and (teams := sorted({row.team for row, _ in touched(step, view, rows)}))
-        else step
+    stopped = {
+        _full_name(step.target)
         for step in steps
-    )
+        if disturbs(step) and step.target is not None and step.target.kind != "Node"
+    }
+    return tuple(_with_teams(step, stopped, view, rows) if step.destructive else step for step in steps)
 
 
 def disturbs(step: PlannedStep) -> bool:
@@ -54,13 +55,30 @@ def touched(step: PlannedStep, view: ClusterView, rows: Sequence[Tenant]) -> Ite
             if (row := whose(job.key if job else "", job.namespace if job else namespace)) is not None:
                 yield row, str(job) if job else f"{namespace}/{name}"
     elif target.namespace is not None and (row := whose(target.key, target.namespace)) is not None:
-        yield row, f"{target.namespace}/{target.name}"
+        yield row, _full_name(target)
+
+
+def _with_teams(
+    step: PlannedStep, stopped: Collection[str], view: ClusterView, rows: Sequence[Tenant]
+) -> PlannedStep:
+    jobs = {(row.team, job) for row, job in touched(step, view, rows)}
+    if not jobs:
+        return step
+    on_node = disturbs(step) and step.target is not None and step.target.kind == "Node"
+    beside = Counter(team for team, job in sorted(jobs) if on_node and job not in stopped)
+    return replace(
+        step, teams=tuple(sorted({team for team, _ in jobs})), jobs_beside=dict(beside) if beside else None
+    )
 
 
 def rows_of(teams: Iterable[str], rows: Sequence[Tenant]) -> list[Tenant]:
     """The rows of teams by name; those of teams that are not in the settings any more are left out."""
     wanted = set(teams)
     return [row for row in rows if row.team in wanted]
+
+
+def _full_name(target: Target) -> str:
+    return f"{target.namespace}/{target.name}"
 
 
 def _whose(key: str, namespace: str, *, view: ClusterView, rows: Sequence[Tenant]) -> Tenant | None:

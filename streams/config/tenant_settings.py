@@ -39,7 +39,9 @@ class Tenant(Section):
         "", description="one of responder.approval_groups that is asked about what disturbs its jobs"
     )
     moves_per_h: int | None = Field(
-        None, ge=0, description="steps that disturb its jobs, started in an hour; more need an approval"
+        None,
+        ge=0,
+        description="its jobs that are moved in an hour, each counted once by a run; moving more needs an approval",
     )
     cordons_per_h: int | None = Field(
         None, ge=0, description="nodes closed under its jobs in an hour; more need an approval"

@@ -207,6 +207,9 @@ class PlannedStep:
     """How many different approvers are needed."""
     teams: tuple[str, ...] | None = None
     """The teams of the settings whose jobs it touches; None where there are none."""
+    jobs_beside: Mapping[str, int] | None = None
+    """How many jobs of each of these teams are on its node beside those that the run stops by steps of their own, for a step that
+    disturbs them; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,6 @@ ON_ADMISSION: frozenset[Stage] = frozenset(
         blast_radius,
         blast_radius_of_places,
         window,
-        team_quota,
         one_run_per_target,
     }
 )

@@ -26,6 +26,7 @@ from runbooks.engine.guardrails.cordoned_nodes import (
     node_targets,
     uncordoned_since,
 )
+from runbooks.engine.guardrails.job_moves import moves_begun
 from runbooks.engine.tenancy import disturbs
 from streams.inventory.cluster_view import ClusterView
 from streams.model.run import PlannedStep, Run, RunOutcome, StepRecord, StepState
@@ -41,7 +42,7 @@ T = TypeVar("T")
 _Row = tuple[datetime, str]
 """A time and a run's id; lists of these are kept sorted."""
 _ByTeam = tuple[bool, str, bool]
-"""Whether in shadow mode, a team, and whether its jobs are disturbed."""
+"""Whether in shadow mode, a team, and whether its jobs are moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class _Contribution:
     """Names of the nodes it acts on, admitted or not."""
     jobs: frozenset[str]
     by_team: tuple[tuple[str, bool, datetime | None], ...] = ()
-    """Teams whose jobs its destructive steps touch, whether a step disturbs them, and when it started; None for one still to."""
+    """A team for each node closed under its jobs (False) and each of its jobs moved (True), and when that began; None for an
+    admitted cordon that is still to come. A move counts only once it has begun: its team may not allow it for days."""
     moved: tuple[datetime, float] | None = None
     """When it had moved the jobs of its node, and how long that took (s)."""
 
@@ -242,11 +244,14 @@ class RunCounts:
             started[first][0] if first < len(started) else None,
         )
 
-    def spent_by(self, team: str, moves: bool, *, shadow: bool, since: datetime) -> int:
-        """Destructive steps on jobs of a team, started after `since` or admitted and still to start: those that disturb the jobs,
-        or those that close nodes under them."""
+    def spent_by(self, team: str, moves: bool, *, shadow: bool, since: datetime, besides: str = "") -> int:
+        """Jobs of a team whose move began after `since`, or nodes closed under its jobs since then or about to be; without those
+        of the run `besides`."""
         rows = self._started_by.get((shadow, team, moves), [])
-        return len(rows) - _after(rows, since) + self._reserved_by[shadow, team, moves]
+        part = self._parts.get(besides)
+        own = part.by_team if part is not None and part.shadow is shadow else ()
+        mine = sum((one, kind) == (team, moves) and (at is None or at > since) for one, kind, at in own)
+        return len(rows) - _after(rows, since) + self._reserved_by[shadow, team, moves] - mine
 
     def usual_move(self) -> tuple[float | None, int]:
         """How long nearly all of the latest moves of a node's jobs took, in seconds, and how many those are; None for none."""
@@ -321,7 +326,10 @@ def _contribution(run: Run) -> _Contribution:
             continue
         if began is not None:
             started.append(began)
-        by_team += [(team, disturbs(planned), began) for team in planned.teams or ()]
+        if not disturbs(planned):
+            by_team += [(team, False, began) for team in planned.teams or ()]
+    for (team, _), move in moves_begun(run).items() if admitted else ():
+        by_team += [(team, True, move.began.astimezone(UTC))] * move.jobs
     failed_at = None if shadow else _failed_at(run)
     return _Contribution(
         shadow=shadow,

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from runbooks.engine.approvals import TEAM, TEAM_QUOTA
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from runbooks.engine.guardrails.cordoned_nodes import admitted_at
+from runbooks.engine.guardrails.job_moves import jobs_moved, moves_begun
 from runbooks.engine.tenancy import disturbs, rows_of, touched
 from streams.config.rollout_settings import Stage
 from streams.model.message import some
@@ -49,32 +50,61 @@ def team_ceiling(context: GuardContext) -> Ruling | None:
 
 
 def team_quota(context: GuardContext) -> Ruling | None:
-    """How many of its jobs' nodes are closed, and how often its jobs are disturbed, in an hour. More is asked about: what waits
-    in silence costs the team its GPUs as well."""
+    """How many nodes are closed under a team's jobs in an hour, judged before the first step of a run, and how many of its jobs
+    are moved, judged where a step would move one. More is asked about: what waits in silence costs the team its GPUs as well."""
     if not context.policy.tenants:
         return None
-    wanted: Counter[tuple[str, bool]] = Counter(
-        (team, disturbs(step))
+    return _moves(context) if disturbs(context.step) else _closed_nodes(context)
+
+
+def _moves(context: GuardContext) -> Ruling | None:
+    step, begun = context.step, moves_begun(context.run)
+    if step.target is None:
+        return None
+    since = context.now - HOUR
+    for row in rows_of(step.teams or (), context.policy.tenants):
+        most, more = row.moves_per_h, jobs_moved(step, row.team)
+        # The rest of a move that has begun: its job is counted already.
+        if most is None or not more or (row.team, step.target.key) in begun:
+            continue
+        # Of this run counts what it has begun by now: the counts of all runs have it only once it is committed.
+        own = sum(move.jobs for (team, _), move in begun.items() if team == row.team and move.began > since)
+        others = context.counts.spent_by(
+            row.team, True, shadow=context.shadow, since=since, besides=context.run.id
+        )
+        if own + others + more > most:
+            return ask(
+                TEAM_QUOTA,
+                f"team {row.team}: {own + others} jobs moved in an hour, this step moves {more}, "
+                f"limit {most} (moves_per_h)",
+                "clears when approved, or with time",
+            )
+    return None
+
+
+def _closed_nodes(context: GuardContext) -> Ruling | None:
+    if context.admitted:
+        return None  # an admitted run may finish
+    wanted = Counter(
+        team
         for step in context.run.plan.steps
         if step.destructive
+        and not disturbs(step)
         and not context.run.step(step.id).carried_from
         and admitted_at(context.run, context.run.step(step.id)) is None
         for team in step.teams or ()
     )
-    for row in rows_of({team for team, _ in wanted}, context.policy.tenants):
-        for moves, most, setting in (
-            (False, row.cordons_per_h, "cordons_per_h"),
-            (True, row.moves_per_h, "moves_per_h"),
-        ):
-            more = wanted[row.team, moves]
-            if most is None or not more:
-                continue
-            spent = context.counts.spent_by(row.team, moves, shadow=context.shadow, since=context.now - HOUR)
-            if spent + more > most:
-                done = "steps that disturb jobs" if moves else "nodes closed under jobs"
-                return ask(
-                    TEAM_QUOTA,
-                    f"team {row.team}: {spent} {done} in an hour, this run adds {more}, limit {most} ({setting})",
-                    "clears when approved, or with time",
-                )
+    since = context.now - HOUR
+    for row in rows_of(wanted, context.policy.tenants):
+        most, more = row.cordons_per_h, wanted[row.team]
+        if most is None:
+            continue
+        spent = context.counts.spent_by(row.team, False, shadow=context.shadow, since=since)
+        if spent + more > most:
+            return ask(
+                TEAM_QUOTA,
+                f"team {row.team}: {spent} nodes closed under jobs in an hour, this run adds {more}, "
+                f"limit {most} (cordons_per_h)",
+                "clears when approved, or with time",
+            )
     return None

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from runbooks.engine.approvals import demands
 from runbooks.engine.guardrails import judge
 from runbooks.engine.guardrails.run_counts import RunCounts
+from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import plan
 from streams.config.settings import ResponderSettings
 from streams.config.tenant_settings import Tenant, tenant_of
@@ -19,10 +20,23 @@ from streams.model.codec import decode, encode
 from streams.model.conversation import Verb
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact, PodFact
-from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, Target
+from streams.model.incident import Incident
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState, Target
 from tests.runbooks.engine.test_guardrails import closed
 from tests.runbooks.engine.test_run import decide
-from tests.runbooks.scenes import ACTIONS, AUTO, CLUSTER, JOB, NOW, Play, at, cluster, incident, policy
+from tests.runbooks.scenes import (
+    ACTIONS,
+    AUTO,
+    CLUSTER,
+    JOB,
+    NOW,
+    OTHER_JOB,
+    Play,
+    at,
+    cluster,
+    incident,
+    policy,
+)
 
 TICKETLESS = ACTIONS - {"open_ticket"}
 GROUPS = {"platform": ("pat",), "ml": ("ada",), "vision": ("vera",)}
@@ -36,13 +50,22 @@ def settings(*rows: Tenant, **more: Any) -> ResponderSettings:
     return policy(tenants=rows, **more)
 
 
-def played(*rows: Tenant, view: ClusterView | None = None, others: tuple[Run, ...] = (), **more: Any) -> Play:
+def played(
+    *rows: Tenant,
+    view: ClusterView | None = None,
+    others: tuple[Run, ...] = (),
+    about: Incident | None = None,
+    until: str | None = None,
+    **more: Any,
+) -> Play:
     """A run of the usual fault, planned with these teams, up to where it stands still."""
     wanted = settings(*rows, **more)
-    play = Play(incident(), actions=TICKETLESS, settings=wanted, view=view or cluster(), others=others)
+    play = Play(
+        about or incident(), actions=TICKETLESS, settings=wanted, view=view or cluster(), others=others
+    )
     bound = plan(play.about, play.runbook, play.view, wanted.mode, TICKETLESS, tenants=rows)
-    play.run = replace(play.run, plan=bound)
-    play.play()
+    play.take(begin(play.about, bound, play.now))
+    play.play(until=until)
     return play
 
 
@@ -200,11 +223,60 @@ def test_a_team_above_its_quota_is_asked_and_another_team_is_not() -> None:
     cases = ((team(moves_per_h=1), True), (team(moves_per_h=9), False), (team(cordons_per_h=1), True))
     for row, asks in cases:
         play = played(row, others=(earlier,))
-        assert ("team quota" in record(play, "cordon_node").reason) is asks, record(
-            play, "cordon_node"
-        ).reason
+        step = record(play, "suspend_job" if row.moves_per_h is not None else "cordon_node")
+        assert ("team quota" in step.reason) is asks, step.reason
     elsewhere = played(team(team="vision", namespaces=("vision",), moves_per_h=0), others=(earlier,))
     assert elsewhere.made[0] == "cordon_node"
+
+
+def test_the_quota_of_moves_closes_the_node_and_asks_the_team_about_its_job() -> None:
+    play = played(team(moves_per_h=0, approvers="ml"), approval_groups=GROUPS)
+    assert play.made == ["cordon_node"]
+    suspend = record(play, "suspend_job")
+    assert suspend.reason.startswith(
+        "team quota: team ml: 0 jobs moved in an hour, this step moves 1, limit 0 (moves_per_h)"
+    )
+    assert [demand.group for demand in suspend.demands] == ["ml"]
+    decide(play, Verb.APPROVE, id="c1", actor="pat", at=play.now)
+    play.play()
+    assert play.made == ["cordon_node"]
+    decide(play, Verb.APPROVE, id="c2", actor="ada", at=play.now)
+    play.play()
+    assert {"suspend_job", "drain_node", "resume_job"} <= set(play.made)
+
+
+def test_a_job_moved_once_by_a_run_counts_once_however_many_steps_that_takes() -> None:
+    play = played(team(moves_per_h=1))
+    assert {"cordon_node", "suspend_job", "drain_node", "resume_job"} <= set(play.made)
+    counts = RunCounts([play.run])
+    assert counts.spent_by("ml", True, shadow=False, since=at(-1)) == 1
+
+
+def test_a_second_job_of_the_team_in_the_same_run_counts_as_another() -> None:
+    play = played(team(moves_per_h=1), view=_both_on_node(), about=incident(jobs=(JOB, OTHER_JOB)))
+    first, second = (play.run.step(step.id) for step in play.run.plan.steps if step.action == "suspend_job")
+    assert "team ml: 1 jobs moved in an hour, this step moves 1, limit 1" in second.reason
+    assert first.state is StepState.DONE
+    assert play.made.count("suspend_job") == 1
+
+
+def test_a_drain_counts_the_jobs_on_the_node_that_the_run_does_not_stop_itself() -> None:
+    vision = team(team="vision", namespaces=("vision",), moves_per_h=0)
+    play = played(team(moves_per_h=1), vision, view=shared())
+    drain = record(play, "drain_node")
+    assert "team vision: 0 jobs moved in an hour, this step moves 1, limit 0 (moves_per_h)" in drain.reason
+    assert "suspend_job" in play.made
+    allowed = played(team(moves_per_h=1), vision.model_copy(update={"moves_per_h": 1}), view=shared())
+    assert "drain_node" in allowed.made
+    counts = RunCounts([allowed.run])
+    assert [counts.spent_by(name, True, shadow=False, since=at(-1)) for name in ("ml", "vision")] == [1, 1]
+
+
+def test_a_move_that_only_waits_takes_no_place_in_the_quota() -> None:
+    waiting = _elsewhere(played(team(moves_per_h=0)).run)
+    assert waiting.admitted_at is not None
+    play = played(team(moves_per_h=1), others=(waiting,))
+    assert "suspend_job" in play.made
 
 
 def test_a_quota_lifts_with_time_and_only_by_who_was_told_of_it() -> None:
@@ -229,16 +301,28 @@ def test_the_guardrails_of_the_fleet_hold_whatever_a_team_allows() -> None:
     assert off.made == []
 
 
+def _both_on_node() -> ClusterView:
+    """Both jobs of the cluster have a pod on the node of the fault."""
+    view = cluster()
+    view.put(PodFact(CLUSTER, OTHER_JOB.namespace, "eval-9", "p9", NOW, node="node-03", job=OTHER_JOB))
+    return view
+
+
 def _moved_one() -> Run:
     """A run of the same team that has moved a job."""
     play = played(team())
     assert "suspend_job" in play.made
+    return _elsewhere(play.run)
+
+
+def _elsewhere(run: Run) -> Run:
+    """The run as if it were about another node and another job of the same team."""
     elsewhere = {"Node": Target("Node", "node-09"), JOB.kind: Target(JOB.kind, "other", "research")}
     steps = tuple(
         replace(step, target=elsewhere.get(step.target.kind, step.target) if step.target else None)
-        for step in play.run.plan.steps
+        for step in run.plan.steps
     )
-    moved = replace(play.run, id="run-earlier", incident="inc-earlier")
+    moved = replace(run, id="run-earlier", incident="inc-earlier")
     return replace(moved, plan=replace(moved.plan, steps=steps))
 
 
@@ -247,7 +331,9 @@ def test_counts_by_team_follow_the_runs_and_their_age() -> None:
     counts = RunCounts([run])
     began = at(-1)
     cordons, moves = (counts.spent_by("ml", kind, shadow=False, since=began) for kind in (False, True))
-    assert (cordons, moves) == (1, sum(s.destructive and s.action != "cordon_node" for s in run.plan.steps))
+    assert (cordons, moves) == (1, 1)
+    besides = counts.spent_by("ml", True, shadow=False, since=began, besides=run.id)
+    assert besides == 0
     assert counts.spent_by("ml", True, shadow=True, since=began) == 0
     assert counts.spent_by("vision", True, shadow=False, since=began) == 0
     assert counts.spent_by("ml", True, shadow=False, since=at(10_000)) == 0
@@ -260,5 +346,8 @@ def test_a_run_keeps_its_teams_when_it_is_stored() -> None:
     again = decode(Run, encode(run))
     assert [step.teams for step in again.plan.steps] == [step.teams for step in run.plan.steps]
     assert any(step.teams == ("ml",) for step in again.plan.steps)
+    shared_node = played(team(), team(team="vision", namespaces=("vision",)), view=shared()).run
+    again = decode(Run, encode(shared_node))
+    assert [step.jobs_beside for step in again.plan.steps if step.action == "drain_node"] == [{"vision": 1}]
     assert JOB.namespace == "research"
     assert Target("Node", "node-03").namespace is None
