@@ -67,8 +67,21 @@ def _with_teams(
     on_node = disturbs(step) and step.target is not None and step.target.kind == "Node"
     beside = Counter(team for team, job in sorted(jobs) if on_node and job not in stopped)
     return replace(
-        step, teams=tuple(sorted({team for team, _ in jobs})), jobs_beside=dict(beside) if beside else None
+        step,
+        teams=tuple(sorted({team for team, _ in jobs})),
+        jobs_beside=dict(beside) if beside else None,
+        job_known=step.target is not None and _has_job(view, step.target),
     )
+
+
+def is_gone(step: PlannedStep, view: ClusterView) -> bool:
+    """Whether the job that a step acts on is no more: the inventory had it when the step was planned. One that it has never had
+    may only not have been read yet."""
+    return step.job_known and step.target is not None and not _has_job(view, step.target)
+
+
+def _has_job(view: ClusterView, target: Target) -> bool:
+    return target.kind != "Node" and (target.key in view.jobs or any(True for _ in view.pods_of(target.key)))
 
 
 def rows_of(teams: Iterable[str], rows: Sequence[Tenant]) -> list[Tenant]:

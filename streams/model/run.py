@@ -210,6 +210,9 @@ class PlannedStep:
     jobs_beside: Mapping[str, int] | None = None
     """How many jobs of each of these teams are on its node beside those that the run stops by steps of their own, for a step that
     disturbs them; None where there are none."""
+    job_known: bool = False
+    """For a step on the job of a team: the inventory had that job when the step was planned, so that it is gone once the
+    inventory has it no more."""
 
 
 @dataclass(frozen=True, slots=True)

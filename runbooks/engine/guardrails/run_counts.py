@@ -35,6 +35,8 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 MOVES_KEPT, MOVES_SHARE = 64, 0.9
 """How many of the latest moves tell how long one takes, and which share of them has to be done by then."""
+_FIRST_OF_MOVE = frozenset({"suspend_job", "drain_node"})
+"""Actions that are over before a job is started elsewhere, unless another job's team holds them up."""
 _LAST_OF_MOVE = frozenset({"drain_node", "resume_job", "verify_job"})
 """Actions after which a job is off its node, and runs elsewhere."""
 
@@ -351,8 +353,17 @@ def _contribution(run: Run) -> _Contribution:
 
 
 def _moved(run: Run) -> tuple[datetime, float] | None:
-    """When a run had moved the jobs of its node, and how long that took from its cordon on; None where it has not."""
+    """When a run had moved the jobs of its node, and how long that took from its cordon on; None where it has not, or where one
+    of them was held up after another had been moved: that tells of its team, not of a move."""
     records = [(planned, run.step(planned.id)) for planned in run.plan.steps]
+    resumed = [
+        r.finished_at for p, r in records if p.action == "resume_job" and is_confirmed(r) and r.finished_at
+    ]
+    begun = [
+        r.started_at for p, r in records if p.action in _FIRST_OF_MOVE and is_confirmed(r) and r.started_at
+    ]
+    if resumed and begun and max(begun) > min(resumed):
+        return None
     began = [r.effect.intended_at for p, r in records if p.action == "cordon_node" and r.effect is not None]
     ended = [
         r.finished_at

@@ -13,7 +13,7 @@ from runbooks.engine.approvals import TEAM, TEAM_QUOTA
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from runbooks.engine.guardrails.cordoned_nodes import admitted_at
 from runbooks.engine.guardrails.job_moves import jobs_moved, moves_begun
-from runbooks.engine.tenancy import disturbs, rows_of, touched
+from runbooks.engine.tenancy import disturbs, is_gone, rows_of, touched
 from streams.config.rollout_settings import Stage
 from streams.model.message import some
 
@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 def team_ceiling(context: GuardContext) -> Ruling | None:
     """The strictest stage of the teams whose jobs the step would disturb now: a job that is gone holds nothing any more."""
-    if not context.policy.tenants or not disturbs(context.step):
+    if not context.policy.tenants or not disturbs(context.step) or is_gone(context.step, context.view):
         return None
     found = list(touched(context.step, context.view, context.policy.tenants))
     what = f"it would {context.step.action.replace('_', ' ')} ({context.step.target})"

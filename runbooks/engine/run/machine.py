@@ -29,6 +29,7 @@ from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.checkpoint_request import answered, not_asked, out_of_time, shorten
 from runbooks.engine.run.job_already_moved import healing_until, moved_already
 from runbooks.engine.run.left_jobs import end_for_left, leave
+from runbooks.engine.run.other_teams import goes_ahead, stops_no_resume
 from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import (
     advance_undo,
@@ -368,12 +369,15 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
     asks = ruling.kind is RulingKind.ASK
     state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
     wait_s = context.policy.approval_expiry_s if asks else None
-    if holds_a_job(transition):
+    keeps_waiting = holds_a_job(transition) and not stops_no_resume(planned, ruling.rule)
+    if keeps_waiting:
         # A job that we suspended is not kept waiting for an approval or a limit: it is resumed at the deadline.
         wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
     # Keep the deadline of a call in progress, of a suspended job, or of a question already asked. A step that was held since
     # then is asked about again, with the full approval timeout.
-    keeps_deadline = record.effect is not None or record.state is state or holds_a_job(transition)
+    # One that is only held, with no job suspended, has none: it must not fail later by the time of a job that is long resumed.
+    asked_already = asks and record.state is state
+    keeps_deadline = record.effect is not None or asked_already or keeps_waiting
     known = record.deadline_at if keeps_deadline else None
     expiry = known or (transition.in_seconds(wait_s) if wait_s is not None else None)
     counted = about(transition.run, ruling.rule)
@@ -432,7 +436,7 @@ def _missing_need(transition: RunTransition, planned: PlannedStep, context: RunC
             continue
         if state.is_over:
             return f"it needs {need}, which is {state}"
-        waiting = True
+        waiting = waiting or not goes_ahead(transition, planned, need)
     return None if waiting else ""
 
 

@@ -7,6 +7,7 @@ from runbooks.engine.guardrails.left_jobs import goes_without
 from runbooks.engine.guardrails.notices import too_late
 from runbooks.engine.run.checkpoint_request import not_asked
 from runbooks.engine.run.job_already_moved import moved_already
+from runbooks.engine.run.other_teams import goes_ahead
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import TICKETS
 from streams.model.run import PlannedStep, StepState
@@ -58,6 +59,7 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
         for need in planned.needs
         if transition.records[need].verdict == "refused"
         and not goes_without(transition.so_far(), planned, need, context.view)
+        and not goes_ahead(transition, planned, need)
     ]
     if refused:
         return "refused", f"it needs {refused[0]}, which is refused", ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from runbooks.engine.run.left_jobs import halts_no_wave
+from runbooks.engine.run.other_teams import goes_ahead
 from runbooks.engine.run.transition import RunTransition
 from streams.model.run import PlannedStep, StepRecord, StepState
 
@@ -37,6 +38,7 @@ def _before(transition: RunTransition, planned: PlannedStep) -> list[StepRecord]
         if other.wave < planned.wave
         and other.id.split(":", 1)[0] == name
         and not halts_no_wave(transition, other)
+        and not goes_ahead(transition, planned, other.id)
     ]
 
 

@@ -12,6 +12,7 @@ from runbooks.engine.approvals import demands
 from runbooks.engine.guardrails import judge
 from runbooks.engine.guardrails.run_counts import RunCounts
 from runbooks.engine.run.machine import begin
+from runbooks.engine.run.other_teams import stops_no_resume
 from runbooks.engine.run.plan import plan
 from streams.config.settings import ResponderSettings
 from streams.config.tenant_settings import Tenant, tenant_of
@@ -24,6 +25,7 @@ from streams.model.incident import Incident
 from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState, Target
 from tests.runbooks.engine.test_guardrails import closed
 from tests.runbooks.engine.test_run import decide
+from tests.runbooks.engine.test_spares import full
 from tests.runbooks.scenes import (
     ACTIONS,
     AUTO,
@@ -39,6 +41,7 @@ from tests.runbooks.scenes import (
 )
 
 TICKETLESS = ACTIONS - {"open_ticket"}
+OF_VISION = JobRef("PyTorchJob", "vision", "vit", "uid-vision")
 GROUPS = {"platform": ("pat",), "ml": ("ada",), "vision": ("vera",)}
 
 
@@ -56,14 +59,13 @@ def played(
     others: tuple[Run, ...] = (),
     about: Incident | None = None,
     until: str | None = None,
+    actions: frozenset[str] = TICKETLESS,
     **more: Any,
 ) -> Play:
     """A run of the usual fault, planned with these teams, up to where it stands still."""
     wanted = settings(*rows, **more)
-    play = Play(
-        about or incident(), actions=TICKETLESS, settings=wanted, view=view or cluster(), others=others
-    )
-    bound = plan(play.about, play.runbook, play.view, wanted.mode, TICKETLESS, tenants=rows)
+    play = Play(about or incident(), actions=actions, settings=wanted, view=view or cluster(), others=others)
+    bound = plan(play.about, play.runbook, play.view, wanted.mode, actions, tenants=rows)
     play.take(begin(play.about, bound, play.now))
     play.play(until=until)
     return play
@@ -76,11 +78,7 @@ def record(play: Play, action: str) -> StepRecord:
 
 def shared(namespace: str = "vision") -> ClusterView:
     """The node of the fault has a pod of another team's job as well."""
-    view = cluster()
-    job = JobRef("Job", namespace, "serve", "uid-serve")
-    view.put(JobFact(CLUSTER, job, NOW))
-    view.put(PodFact(CLUSTER, namespace, "serve-0", "uid-s0", NOW, node="node-03", job=job))
-    return view
+    return _beside(JobRef("Job", namespace, "serve", "uid-serve"))
 
 
 @pytest.mark.parametrize(
@@ -279,6 +277,129 @@ def test_a_move_that_only_waits_takes_no_place_in_the_quota() -> None:
     assert "suspend_job" in play.made
 
 
+@pytest.mark.parametrize("observed_first", [True, False])
+def test_a_stopped_job_is_resumed_without_waiting_for_the_job_of_a_team_in_stage_observe(
+    observed_first: bool,
+) -> None:
+    # Steps on several jobs come in the order of the jobs' keys.
+    other = JobRef("Job" if observed_first else "PyTorchJob", "vision", "vit", "uid-vision")
+    view = _beside(other)
+    watched = team(team="vision", namespaces=("vision",), stage="observe")
+    play = played(team(), watched, view=view, about=incident(jobs=(JOB, other)))
+    assert play.made == ["cordon_node", "suspend_job", "resume_job", "verify_job"]
+    held, drain = _step(play, "suspend_job", other), record(play, "drain_node")
+    assert "team vision is in stage observe" in held.reason
+    assert drain.state is StepState.PENDING
+    for step in (100, 200, 300):
+        play.tick(60)
+        play.progress(step=step)
+    play.tick(1)
+    assert _step(play, "await_progress", JOB).state is StepState.DONE
+    # The rest is not given up, however long the other job stays: the node's repair waits for it.
+    for _ in range(3):
+        play.tick(4000)
+    assert _step(play, "suspend_job", other).state is StepState.BLOCKED
+    assert not play.run.state.is_over
+    view.forget(next(pod.key for pod in view.pods_of(other.key)))
+    view.forget(JobFact(CLUSTER, other, NOW).key)
+    play.about = replace(play.about, revision=play.about.revision + 1, updated_at=play.now)
+    play.play()
+    assert play.made[4:] == ["suspend_job", "drain_node", "resume_job", "verify_job"]
+    # How long a team held it up says nothing of how long a move takes.
+    assert RunCounts([play.run]).usual_move() == (None, 0)
+
+
+def test_a_team_that_is_asked_keeps_no_stopped_job_waiting_and_has_the_whole_time_to_answer() -> None:
+    asked = team(
+        team="vision", namespaces=("vision",), stage="canary", canary_jobs=("vision/x",), approvers="vision"
+    )
+    play = played(
+        team(), asked, view=_beside(OF_VISION), about=incident(jobs=(JOB, OF_VISION)), approval_groups=GROUPS
+    )
+    assert play.made == ["cordon_node", "suspend_job", "resume_job", "verify_job"]
+    question = _step(play, "suspend_job", OF_VISION)
+    assert question.state is StepState.AWAITING_APPROVAL
+    assert question.deadline_at == at(AUTO.approval_expiry_s)
+    play.tick(700)
+    assert _step(play, "suspend_job", OF_VISION).state is StepState.AWAITING_APPROVAL
+
+
+def test_the_repair_of_the_node_still_waits_for_the_job_that_its_team_holds() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    work = TICKETLESS | {"reboot_node", "validate_node", "uncordon_node"}
+    about = incident(jobs=(JOB, OF_VISION))
+    play = played(*rows, view=_beside(OF_VISION), about=about, actions=work)
+    assert "resume_job" in play.made
+    decide(play, Verb.APPROVE, id="c1", actor="pat", at=play.now)
+    play.tick(3600)
+    assert [record(play, action).state for action in ("drain_node", "reboot_node", "uncordon_node")] == [
+        StepState.PENDING
+    ] * 3
+
+
+def test_a_stopped_job_waits_for_a_node_that_is_still_to_be_closed() -> None:
+    steps = played(team()).run.plan.steps
+    cordon, drain = (next(s for s in steps if s.action == name) for name in ("cordon_node", "drain_node"))
+    assert [stops_no_resume(step, "team quota") for step in (cordon, drain)] == [False, True]
+    assert not stops_no_resume(drain, "freeze")
+
+
+def test_a_wave_of_resumes_does_not_wait_for_a_job_that_its_team_holds() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    about, view = incident(jobs=(JOB, OF_VISION)), _beside(OF_VISION)
+    play = Play(about, actions=TICKETLESS, settings=settings(*rows), view=view)
+    bound = plan(about, play.runbook, view, Mode.AUTO, TICKETLESS, tenants=rows)
+    waves = tuple(
+        replace(step, wave=int(step.target is not None and step.target.key == JOB.key))
+        if step.action == "resume_job"
+        else step
+        for step in bound.steps
+    )
+    play.take(begin(about, replace(bound, steps=waves), play.now))
+    play.play()
+    assert play.made == ["cordon_node", "suspend_job", "resume_job", "verify_job"]
+
+
+def test_a_job_that_the_inventory_never_had_is_not_taken_for_gone() -> None:
+    watched = team(team="vision", namespaces=("vision",), stage="observe")
+    play = played(team(), watched, about=incident(jobs=(JOB, OF_VISION)))
+    play.tick(60)
+    assert play.made.count("suspend_job") == 1
+    assert _step(play, "suspend_job", OF_VISION).state is StepState.BLOCKED
+
+
+def test_a_stopped_job_is_resumed_while_the_drain_is_held_for_another_team() -> None:
+    play = played(team(), team(team="vision", namespaces=("vision",), stage="observe"), view=shared())
+    assert play.made == ["cordon_node", "suspend_job", "resume_job", "verify_job"]
+    assert record(play, "drain_node").state is StepState.BLOCKED
+
+
+def test_a_stopped_job_gets_its_spare_before_it_is_resumed() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    view = full("node-10")
+    job = JobRef("Job", "vision", "serve", "uid-serve")
+    view.put(JobFact(CLUSTER, job, NOW))
+    view.put(PodFact(CLUSTER, "vision", "serve-0", "uid-s0", NOW, node="node-03", job=job))
+    play = played(*rows, view=view, actions=TICKETLESS | {"release_spare"})
+    assert play.made == ["cordon_node", "suspend_job", "release_spare", "resume_job", "verify_job"]
+    held = played(rows[1], view=view, about=incident(jobs=(job,)), actions=TICKETLESS | {"release_spare"})
+    assert held.made == ["cordon_node"]
+
+
+def test_a_job_of_a_team_in_stage_observe_does_not_hold_up_another_one_that_is_still_being_stopped() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    play = played(*rows, view=shared(), until="suspend_job")
+    play.tick(1)
+    assert record(play, "resume_job").state is StepState.PENDING
+
+
+def test_in_shadow_mode_the_job_would_be_resumed_as_well() -> None:
+    rows = (team(), team(team="vision", namespaces=("vision",), stage="observe"))
+    play = played(*rows, view=shared(), mode=Mode.SHADOW)
+    assert record(play, "drain_node").verdict == "refused"
+    assert record(play, "resume_job").verdict == "would"
+
+
 def test_a_quota_lifts_with_time_and_only_by_who_was_told_of_it() -> None:
     play = played(team(cordons_per_h=0))
     assert play.made == []
@@ -299,6 +420,23 @@ def test_the_guardrails_of_the_fleet_hold_whatever_a_team_allows() -> None:
     assert "blast radius" in record(play, "cordon_node").reason
     off = played(team(), kill_switch=True)
     assert off.made == []
+
+
+def _step(play: Play, action: str, job: JobRef) -> StepRecord:
+    """What became of the step with an action on one job."""
+    return next(
+        play.run.step(step.id)
+        for step in play.run.plan.steps
+        if step.action == action and step.target is not None and step.target.key == job.key
+    )
+
+
+def _beside(job: JobRef) -> ClusterView:
+    """The node of the fault has a pod of this job as well."""
+    view = cluster()
+    view.put(JobFact(CLUSTER, job, NOW))
+    view.put(PodFact(CLUSTER, job.namespace, f"{job.name}-0", "uid-j0", NOW, node="node-03", job=job))
+    return view
 
 
 def _both_on_node() -> ClusterView:
