@@ -7,6 +7,7 @@ The file is named by `--config` or `FAULTLINE_CONFIG`.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -212,11 +213,14 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
         and told.keys() <= Settings.model_fields.keys()
     )
     if not (is_told or sure):
-        raise _not_reached(named, faults)
+        raise _not_reached(named, faults, told)
     try:
-        reach = _WithoutEnvironment(**reached)
+        with (
+            values_alone()
+        ):  # what contradicts a default of another section contradicts nothing that is used here
+            reach = _WithoutEnvironment(**reached)
     except ValidationError:
-        raise _not_reached(named, faults) from None
+        raise _not_reached(named, faults, told) from None
     know(secrets_of(reach))
     return reach, faults
 
@@ -224,15 +228,28 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
 _REACH = ("cluster", "kafka")
 
 
-def _not_reached(named: Path | None, faults: list[str]) -> ConfigError:
+def _not_reached(named: Path | None, faults: list[str], told: Mapping[str, Any]) -> ConfigError:
     """Why no command is given, and how it is: somebody who wants to stop everything has no time to mend a file."""
-    remedy = (
-        f"without this file: env -u {SETTINGS_FILE} {PREFIX}CLUSTER=… {PREFIX}KAFKA__BOOTSTRAP=… faultline …"
-        if named
-        else ""
-    )
-    lines = ["settings are not usable, and which cluster and broker are meant is not sure:", *faults, remedy]
-    return ConfigError("\n".join(filter(None, lines)))
+    lines = ["settings are not usable, and which cluster and broker are meant is not sure:", *faults]
+    if named is not None:
+        kafka = told.get("kafka")
+        # All that the file says of the broker: without its prefix or its login the command would go elsewhere, or nowhere.
+        said = kafka if isinstance(kafka, Mapping) else {}
+        reach = {"bootstrap": None} | {key: said[key] for key in KafkaSettings.model_fields if key in said}
+        given = " ".join(f"{PREFIX}KAFKA__{key.upper()}={_shown(key, value)}" for key, value in reach.items())
+        lines.append(
+            f"without this file, and without --config: env -u {SETTINGS_FILE} {PREFIX}CLUSTER=… {given} faultline …"
+        )
+    return ConfigError("\n".join(lines))
+
+
+def _shown(key: str, value: object) -> str:
+    """A value for a command line; a secret, or what is no single value, is left to be filled in."""
+    if "Secret" in str(KafkaSettings.model_fields[key].annotation) or not isinstance(
+        value, str | int | float
+    ):
+        return "…"
+    return shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))
 
 
 def examined(path: Path | None = None) -> tuple[Settings | None, list[str]]:

@@ -76,6 +76,26 @@ def test_variables_are_enough_where_the_file_cannot_be_read(
     assert (settings.cluster, settings.kafka.bootstrap) == ("east-1", "kafka-2:9092")
 
 
+def test_what_contradicts_a_default_elsewhere_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    text = "cluster: east-1\nkafka: {bootstrap: 'kafka-1:9092', session_timeout_ms: 6000}\nresponder: {lease_s: 6, mode: auot}\n"
+    assert settings_to_reach(written(tmp_path, text)).kafka.session_timeout_ms == 6000
+
+
+def test_the_command_without_the_file_has_all_that_the_file_says_of_the_broker_but_its_secrets(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        settings_to_reach(written(tmp_path, BROKEN.replace("cluster:", "clutser:")))
+    command = str(refused.value).splitlines()[-1]
+    assert (
+        "FAULTLINE_CLUSTER=… FAULTLINE_KAFKA__BOOTSTRAP=kafka-1:9092 FAULTLINE_KAFKA__TOPIC_PREFIX=gpu."
+        in command
+    )
+    assert "FAULTLINE_KAFKA__SASL_USERNAME=us" in command
+    assert "FAULTLINE_KAFKA__SASL_PASSWORD=…" in command
+    assert "of-the-broker" not in str(refused.value)
+
+
 def test_a_misspelt_variable_is_no_default_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAULTLINE_CLUSTRE", "east-1")
     with pytest.raises(ConfigError, match="FAULTLINE_CLUSTRE"):
