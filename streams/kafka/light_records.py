@@ -71,12 +71,17 @@ def _take(result: Any, most: int | None = None) -> list[Any]:
 
 
 class _LightRecords:
-    """The records of one fetch, in the place of aiokafka's `PartitionRecords`, which still decides on aborted transactions."""
+    """The records of one fetch, in the place of aiokafka's `PartitionRecords`, which still decides on aborted transactions.
+
+    What is taken from or dropped is freed at once: it holds megabytes, and a process that collects garbage seldom would keep
+    all it has read for an hour if it lay in a reference cycle.
+    """
 
     def __init__(self, ordinary: Any) -> None:
+        ordinary._records_iterator = None  # its own generator, which holds it until it has run
         self._ordinary = ordinary
-        self._batches = self._readable()
         self._begun: Iterator[Any] = iter(())
+        self._behind: int | None = None
         self.next_fetch_offset: int = ordinary.next_fetch_offset
         self.ended = False
 
@@ -92,23 +97,27 @@ class _LightRecords:
                     self.next_fetch_offset = some[-1].offset + 1
                     taken += some
                 continue
-            batch = next(self._batches, None)
+            batch = self._next_batch()
             if batch is None:
                 self.ended = True
                 break
             self._begun = chain(batch)  # a batch refuses to be asked twice for its iterator, as `islice` does
         return taken
 
-    def _readable(self) -> Iterator[Any]:
-        """The batches that hold records to return. Behind each lies `next_fetch_offset`, whatever compaction left of it."""
+    def _next_batch(self) -> Any | None:
+        """The next batch that holds records to return; moves `next_fetch_offset` behind all before it, compacted or not."""
         ordinary = self._ordinary
+        if self._behind is not None:
+            self.next_fetch_offset = self._behind
         while ordinary._records.has_next():
             batch = ordinary._records.next_batch()
             if ordinary._check_crcs and not batch.validate_crc():
                 raise CorruptRecordException(f"Invalid CRC - {ordinary._tp}")
+            self._behind = batch.next_offset
             if not self._is_aborted(batch) and not batch.is_control_batch:
-                yield batch
+                return batch
             self.next_fetch_offset = batch.next_offset
+        return None
 
     def _is_aborted(self, batch: Any) -> bool:
         """Does what `PartitionRecords._unpack_records` does with transactions."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewTopic
-from aiokafka.consumer.fetcher import FetchResult
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.errors import CommitFailedError
 
 from streams.config.settings import KafkaSettings
@@ -234,6 +235,31 @@ async def test_a_paused_partition_gives_nothing_and_a_seek_drops_what_was_fetche
         consumer.seek(place, 90)
         assert await values(3) == [b"90", b"91", b"92"]
         assert await consumer.position(place) == 93
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("most", [7, 50, 1000])
+async def test_what_was_read_or_dropped_is_freed_without_garbage_collection(
+    settings: KafkaSettings, most: int
+) -> None:
+    place = TopicPartition(await topic(settings), 0)
+
+    async def read(consumer: AIOKafkaConsumer, to: int) -> None:
+        while await consumer.position(place) < to:
+            await consumer.getmany(timeout_ms=5000, max_records=most)
+
+    async with reading(settings, place, light=True) as consumer, producing(settings) as producer:
+        gc.collect()
+        gc.disable()
+        try:
+            await asyncio.gather(*[await producer.send(place.topic, b"%d" % number) for number in range(100)])
+            await consumer.getmany(timeout_ms=5000, max_records=1)
+            consumer.seek(place, 50)  # what else was fetched is dropped
+            await read(consumer, 100)
+            await consumer.getmany(timeout_ms=0)
+            assert [kept for kept in gc.get_objects() if isinstance(kept, PartitionRecords)] == []
+        finally:
+            gc.enable()
 
 
 @pytest.mark.kafka
