@@ -8,6 +8,7 @@ from datetime import timedelta
 from aiokafka.errors import KafkaError
 
 from faultline.checks.finding import CheckFinding
+from faultline.checks.kafka_acls import AS_ADMIN
 from faultline.checks.kafka_protocol import BrokerState, PartitionCopies, broker_state
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, installation
@@ -47,7 +48,10 @@ async def probe_broker(settings: KafkaSettings, cluster: str) -> list[CheckFindi
 def replication(state: BrokerState, settings: KafkaSettings) -> Iterator[CheckFinding]:
     """What is wrong with the copies of our partitions."""
     wanted = min(settings.min_insync_replicas, settings.replication_factor)
-    command = f"kafka-topics.sh --bootstrap-server {settings.bootstrap} --describe --unavailable-partitions"
+    login = "" if settings.security_protocol == "PLAINTEXT" else f" {AS_ADMIN}"
+    command = (
+        f"kafka-topics.sh --bootstrap-server {settings.bootstrap}{login} --describe --unavailable-partitions"
+    )
     if lost := [one for one in state.partitions if one.leader < 0]:
         what = f"{len(lost)} partitions have no leader, so nothing in them can be read or written: {_named(lost)}"
         yield CheckFinding("fault", "broker", what, "bring back a broker that holds a copy", command)

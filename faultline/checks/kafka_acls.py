@@ -23,6 +23,9 @@ from streams.config.settings import KafkaSettings
 from streams.kafka.clients import topic_name
 from streams.kafka.topics import ALL, CHANGELOG
 
+AS_ADMIN = '--command-config "$ADMIN"'
+"""Whoever runs one of Kafka's own tools on a broker with logins names the client file of a user who may."""
+
 Kind = Literal["topic", "group", "transactional-id"]
 
 STRIMZI_KINDS: dict[Kind, str] = {"topic": "topic", "group": "group", "transactional-id": "transactionalId"}
@@ -73,9 +76,7 @@ def as_commands(found: Iterable[Acl], principal: str) -> Iterator[str]:
             parts += ["--operation", word]
         parts += [f"--{acl.kind}", acl.name]
         parts += ["--resource-pattern-type", "prefixed"] if acl.prefixed else []
-        yield (
-            'kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" ' + shlex.join(parts[1:])
-        )
+        yield f'{parts[0]} --bootstrap-server "$BOOTSTRAP" {AS_ADMIN} {shlex.join(parts[1:])}'
 
 
 def as_json(found: Iterable[Acl], principal: str) -> list[dict[str, Any]]:

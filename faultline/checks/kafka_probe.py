@@ -7,6 +7,7 @@ stand for it: they are a second apart, and one from the future shows that the cl
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from aiokafka.errors import (
 )
 
 from faultline.checks.finding import CheckFinding
+from faultline.checks.kafka_acls import AS_ADMIN
 from faultline.checks.kafka_protocol import group_rights, topic_rights
 from faultline.checks.kafka_rights import Operation, group_of, operations_on, transactional_ids
 from streams.config.settings import KafkaSettings
@@ -92,8 +94,12 @@ def _lacks(
     user = settings.sasl_username or "its certificate's name"
     what = f"{user} may not {operation.name} it, which {', '.join(who)} must"
     verb = operation.name.title().replace("_", "")
-    remedy = f"kafka-acls.sh --add --allow-principal User:{user} --operation {verb} --{kind} {name}"
-    command = remedy.replace("kafka-acls.sh", f"kafka-acls.sh --bootstrap-server {settings.bootstrap}")
+    principal = shlex.quote(f"User:{user}")
+    command = (
+        f"kafka-acls.sh --bootstrap-server {settings.bootstrap} {AS_ADMIN} --add --allow-principal {principal} "
+        f"--operation {verb} --{kind} {name}"
+    )
+    remedy = "give it that right, with the client file ($ADMIN) of a user who may alter ACLs"
     return CheckFinding("fault", f"{kind} {name}", what, remedy, command)
 
 

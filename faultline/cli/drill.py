@@ -20,12 +20,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from faultline.cli.drill_watch import CLOSED, RAW, RESPONDER, DrillWatch
-from faultline.cli.read_topics import partitions_of, read_incidents, readable
+from faultline.cli.read_topics import read_incidents, readable
 from faultline.cli.send_command import CommandSession, answers_to, command_of, command_session, is_refusal
 from faultline.cli.send_options import SendOptions
 from runbooks.engine.node_release import SCOPE
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import consumer, producer, started, topic_name
+from streams.kafka.clients import consumer, partitions_of, producer, started, topic_name
 from streams.kafka.plain_errors import plain
 from streams.kafka.topics import INCIDENTS, RAW_NODE_LOGS, RUNS, SIGNALS, THREADS, Topic, partition_of
 from streams.model.clock import rfc3339, utc_now

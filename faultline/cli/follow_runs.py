@@ -10,9 +10,9 @@ from aiokafka import TopicPartition
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import record
-from faultline.cli.read_topics import partitions_of, readable
+from faultline.cli.read_topics import readable
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import consumer, started, topic_name
+from streams.kafka.clients import consumer, partitions_of, started, topic_name
 from streams.kafka.topics import RUNS, partition_of
 from streams.model.clock import rfc3339
 from streams.model.run import Run, RunState, StepRecord

@@ -212,12 +212,12 @@ def main() -> NoReturn:
             "\n".join(printable(line, _LONGEST_LINE) for line in clean(f"faultline: {error}").split("\n")),
             err=True,
         )
-        code = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_BAD_INPUT
+        code = _exit_code(error) if isinstance(error, Unreachable) else EXIT_BAD_INPUT
     except Exception as error:
         if (why := _why_kafka_failed(error)) is None:
             raise
         click.echo(f"faultline: Kafka: {why}", err=True)
-        code = EXIT_UNREACHABLE
+        code = _exit_code(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -226,6 +226,12 @@ def _print_traceback(kind: type[BaseException], error: BaseException, trace: Tra
     from streams.telemetry.redaction import clean
 
     sys.stderr.write(clean("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _exit_code(error: Exception) -> int:
+    """What ACLs deny is a refusal: whoever waits for Kafka to come back would wait for good."""
+    loaded = sys.modules.get("streams.kafka.plain_errors")
+    return EXIT_NO if loaded is not None and loaded.is_denial(error) else EXIT_UNREACHABLE
 
 
 def _why_kafka_failed(error: Exception) -> str | None:

@@ -15,13 +15,13 @@ from faultline.cli.progress import progress
 from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import consumer, coordinates, started, topic_name
+from streams.kafka.clients import consumer, coordinates, partitions_of, started, topic_name
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
 from streams.model.clock import from_millis
 from streams.model.codec import decode
 from streams.model.control import Control
 from streams.model.conversation import TimelineEntry
-from streams.model.errors import BadInput, ConfigError
+from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -229,7 +229,7 @@ async def _records(
     for topic in topics:
         name = topic_name(settings, topic)
         numbers = await partitions_of(client, name)
-        wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
+        wanted = numbers if cluster is None else [partition_of(cluster, len(numbers))]
         partitions += [TopicPartition(name, number) for number in sorted(wanted)]
     client.assign(partitions)
     await client.seek_to_beginning(*partitions)
@@ -249,14 +249,3 @@ async def _records(
                 reached[tp] = min(position, ends[tp])
                 if position >= ends[tp]:
                     del ends[tp]
-
-
-async def partitions_of(client: AIOKafkaConsumer, name: str) -> set[int]:
-    """The partitions of a topic. Raises ConfigError when there is no such topic."""
-    # Only a full metadata request returns the partitions of a topic this client does not subscribe to, and not every
-    # broker version fills the consumer's own cache from it.
-    metadata = await client._client.fetch_all_metadata()
-    numbers = metadata.partitions_for_topic(name)
-    if not numbers:
-        raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
-    return set(numbers)

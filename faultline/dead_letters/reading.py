@@ -21,7 +21,7 @@ from streams.kafka import clients
 from streams.kafka.offsets_by_time import first_since
 from streams.kafka.topics import DEAD_LETTERS
 from streams.model.clock import to_millis
-from streams.model.errors import BadInput, ConfigError, Unreachable
+from streams.model.errors import BadInput, Unreachable
 
 WINDOW = 200
 """Offsets read at a time, backwards; of each letter a few KiB are kept."""
@@ -69,11 +69,7 @@ async def spans(
         ConfigError: when there is no such topic.
     """
     name = clients.topic_name(settings, DEAD_LETTERS)
-    metadata = await client._client.fetch_all_metadata()
-    numbers = metadata.partitions_for_topic(name)
-    if not numbers:
-        raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
-    places = [TopicPartition(name, number) for number in sorted(numbers)]
+    places = [TopicPartition(name, number) for number in await clients.partitions_of(client, name)]
     begins = await client.beginning_offsets(places)
     # A reader of committed records is told the end of what it may see now. Behind an open transaction of another process there
     # may be committed marks of an earlier retry, so it has to be the end of the log.

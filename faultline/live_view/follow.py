@@ -12,14 +12,14 @@ from faultline.live_view.view import KEPT_FOR, LiveView
 from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import consumer, coordinates, started, topic_name
+from streams.kafka.clients import consumer, coordinates, partitions_of, started, topic_name
 from streams.kafka.consumer_lag import ConsumerLag
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic
 from streams.model.clock import Clock, from_millis, to_millis, utc_now
 from streams.model.codec import decode
 from streams.model.control import Control
 from streams.model.conversation import TimelineEntry
-from streams.model.errors import BadInput, ConfigError
+from streams.model.errors import BadInput
 from streams.model.facts import FactRecord
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
@@ -109,11 +109,7 @@ def _is_inventory(place: TopicPartition, settings: KafkaSettings) -> bool:
 
 async def _places(client: AIOKafkaConsumer, settings: KafkaSettings, topic: Topic) -> list[TopicPartition]:
     name = topic_name(settings, topic)
-    # Only a full metadata request returns the partitions of a topic this client is not subscribed to.
-    numbers = (await client._client.fetch_all_metadata()).partitions_for_topic(name)
-    if not numbers:
-        raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
-    return [TopicPartition(name, number) for number in sorted(numbers)]
+    return [TopicPartition(name, number) for number in await partitions_of(client, name)]
 
 
 def _take(view: LiveView, topic: str, records: Sequence[ConsumerRecord], clock: Clock) -> None:

@@ -20,8 +20,15 @@ from aiokafka import (
     TopicPartition,
 )
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, KafkaError
+from aiokafka.errors import (
+    GroupLoadInProgressError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.producer import sender
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
@@ -29,7 +36,7 @@ from streams.kafka.login import security
 from streams.kafka.plain_errors import refusals
 from streams.kafka.topics import MAX_RECORD_BYTES, Topic
 from streams.model.clock import from_millis
-from streams.model.errors import Unreachable
+from streams.model.errors import ConfigError, Unreachable
 from streams.model.record import RawRecord
 
 log = structlog.get_logger(__name__)
@@ -229,6 +236,26 @@ def honour_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+async def partitions_of(client: AIOKafkaConsumer, name: str) -> list[int]:
+    """The partitions of a topic, `name` with the prefix, whether or not the client reads it.
+
+    Raises:
+        ConfigError: when there is no such topic.
+        TopicAuthorizationFailedError: when this user may not know whether there is.
+    """
+    # Only a full metadata request returns the partitions of a topic that a client is not subscribed to, and not every
+    # broker version fills the consumer's own cache from it.
+    numbers = (await client._client.fetch_all_metadata()).partitions_for_topic(name)
+    if numbers:
+        return sorted(numbers)
+    # It leaves out what the user may not see; asked for by name, the broker says so. It must not make the topic then.
+    asked = MetadataRequest([name], allow_auto_topic_creation=False)
+    answer = await client._client.send(client._client.get_random_node(), asked)
+    if any(for_code(code) is TopicAuthorizationFailedError for code, *_ in answer.topics):
+        raise TopicAuthorizationFailedError(name)
+    raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
 
 
 def subscribe(

@@ -111,7 +111,7 @@ async def kafka_id(settings: KafkaSettings) -> str:
         await clients.started(client, settings)
         about = await client.describe_cluster()
     except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {plain(error)}") from error
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
     finally:
         await client.close()
     return str(about.get("cluster_id") or "")
@@ -243,7 +243,7 @@ async def read_claims(settings: KafkaSettings) -> list[Claim]:
         async for batch in clients.batches_to_end(consumer, TopicPartition(name, 0)):
             claims += [one for record in batch for one in _claims(record)]
     except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {plain(error)}") from error
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
     finally:
         await consumer.stop()
     clients.honour_cancellation()

@@ -11,12 +11,25 @@ from contextlib import contextmanager
 
 from aiokafka.errors import (
     BrokerResponseError,
+    ClusterAuthorizationFailedError,
     CorruptRecordException,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
 )
 
 _WORDY = "Returned by the broker when "
+
+_DENIALS = {
+    # What an idempotent producer gets, with its first request, whose user may write to no topic at all.
+    ClusterAuthorizationFailedError: "write to any topic",
+    GroupAuthorizationFailedError: "use the consumer group",
+    TopicAuthorizationFailedError: "use the topic",
+    TransactionalIdAuthorizationFailed: "use the transactional id",
+}
+"""What Kafka's ACLs deny, by the error that says so."""
 
 
 def plain(error: BaseException) -> str:
@@ -39,6 +52,11 @@ def plain(error: BaseException) -> str:
                 "a record fails its checksum (CORRUPT_MESSAGE). The demo's broker writes such ones: name the settings file that "
                 "`faultline demo --stay` prints, with --config"
             )
+        case BrokerResponseError() if type(error) in _DENIALS:
+            return (
+                f"this user may not {_DENIALS[type(error)]}{_named(error)} ({error.message}); `faultline topics acls` prints "
+                "the rights that each process and each kind of user needs"
+            )
         case BrokerResponseError():
             # `description` is the protocol's text for the code, `message` the code's name.
             words = str(error.description or "").removeprefix(_WORDY).rstrip(".")
@@ -47,6 +65,24 @@ def plain(error: BaseException) -> str:
             return os.strerror(error.errno).lower()
         case _:
             return str(error) or type(error).__name__
+
+
+def is_denial(error: BaseException | None) -> bool:
+    """Whether Kafka's ACLs are why a call failed: the broker answers, and to try again does not help."""
+    return error is not None and (type(error) in _DENIALS or is_denial(error.__cause__))
+
+
+def _named(error: BrokerResponseError) -> str:
+    """The topics or group that a denial is about, where aiokafka tells."""
+    told = error.args[0] if error.args else ()
+    names = (
+        [told]
+        if isinstance(told, str)
+        else sorted(told)
+        if isinstance(told, set | frozenset | tuple | list)
+        else []
+    )
+    return f" {', '.join(map(str, names))}" if names else ""
 
 
 @contextmanager

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,8 +145,9 @@ async def test_a_right_that_is_missing_is_named_with_the_command_that_gives_it(b
     (finding,) = await soon(broker, "detector", 1)
     assert (finding.level, finding.where) == ("fault", f"topic {PREFIX}signals")
     assert finding.what == "limited may not WRITE it, which detector must"
-    assert finding.remedy == (
-        f"kafka-acls.sh --add --allow-principal User:limited --operation Write --topic {PREFIX}signals"
+    assert finding.command == (
+        f'kafka-acls.sh --bootstrap-server {broker.limited.bootstrap} --command-config "$ADMIN" '
+        f"--add --allow-principal User:limited --operation Write --topic {PREFIX}signals"
     )
 
 
@@ -154,6 +158,40 @@ async def test_a_user_without_any_right_lacks_group_and_transactions_too(broker:
     assert f"transactional-id {PREFIX}faultline-responder-0" in places
     assert f"topic {PREFIX}runs" in places
     assert all(finding.level == "fault" for finding in told)
+
+
+async def test_who_may_not_is_told_so_by_commands_and_not_that_kafka_is_away(broker: Broker) -> None:
+    broker.give_all("viewer")
+    assert await soon(broker, "viewer", 0) == []
+    looked = await commanded(broker, "guard", "status")
+    assert looked.returncode == 0, looked.stderr
+    killed = await commanded(broker, "guard", "kill", "--reason", "a trial")
+    assert killed.returncode == 1
+    assert "this user may not write to any topic (CLUSTER_AUTHORIZATION_FAILED)" in killed.stderr
+    assert "`faultline topics acls`" in killed.stderr
+    broker.take_all()
+    refused = await commanded(broker, "incidents")
+    assert refused.returncode == 1
+    assert f"this user may not use the topic {PREFIX}" in refused.stderr
+
+
+async def commanded(broker: Broker, *words: str) -> subprocess.CompletedProcess[str]:
+    own = broker.limited
+    assert own.sasl_password is not None
+    environment = {
+        "PATH": "",
+        "FAULTLINE_CLUSTER": "west",
+        "FAULTLINE_KAFKA__BOOTSTRAP": own.bootstrap,
+        "FAULTLINE_KAFKA__TOPIC_PREFIX": own.topic_prefix,
+        "FAULTLINE_KAFKA__SECURITY_PROTOCOL": own.security_protocol,
+        "FAULTLINE_KAFKA__SASL_MECHANISM": own.sasl_mechanism,
+        "FAULTLINE_KAFKA__SASL_USERNAME": LIMITED,
+        "FAULTLINE_KAFKA__SASL_PASSWORD": PASSWORD,
+    }
+    command = [sys.executable, "-m", "faultline", *words]
+    return await asyncio.to_thread(
+        subprocess.run, command, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 async def test_a_topic_that_is_missing_is_the_work_of_topics_apply(broker: Broker) -> None:

@@ -14,6 +14,8 @@ from aiokafka.admin import NewTopic
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from faultline.cli.send_command import command_of, decide
+from faultline.cli.send_options import SendOptions
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, installation, provisioning
 from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INSTALLATION, INVENTORY, RUNS, TIMELINE, Topic
@@ -28,7 +30,7 @@ from streams.model.run import RunState
 from tests.runbooks.engine.test_responder import STEPS
 from tests.runbooks.herd import PARTITION, Herd, calls, fresh, over, prepared
 from tests.runbooks.scenes import CLUSTER, cluster
-from tests.runbooks.topics import committed, write
+from tests.runbooks.topics import committed, committed_records, write
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
@@ -201,6 +203,12 @@ async def test_a_copy_of_the_topics_on_another_kafka_is_refused_until_it_is_adop
         with pytest.raises(ConfigError, match="copy of them"):
             await installation.refuse_others(there, "west")
         assert len(await installation.read_claims(there)) == 1, "who is refused writes nothing"
+        freeze = command_of(Verb.FREEZE, "west", SendOptions("an operator", "a trial", 0, "table"))
+        with pytest.raises(ConfigError, match="copy of them"):
+            await decide(there, freeze, 0)
+        assert [await committed_records(there, COMMANDS, n) for n in (0, 1)] == [[], []], (
+            "nobody reads them there"
+        )
         await installation.adopt_kafka(there, "west", "an operator")
         await installation.claim(there, "west", "responder on a machine")
         # The former one is refused there now, and goes on where it was.

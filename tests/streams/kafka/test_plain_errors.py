@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 from aiokafka.errors import (
     CorruptRecordException,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaTimeoutError,
     TopicAuthorizationFailedError,
@@ -32,7 +33,14 @@ NOBODY = ["-m", "faultline", "incidents", "list"]
         (KafkaTimeoutError(), "no answer in time"),
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
         (KafkaConnectionError("Connection at h:1 closed"), "does kafka.security_protocol fit?"),
-        (TopicAuthorizationFailedError(), "not authorized to access the requested topic"),
+        (
+            TopicAuthorizationFailedError({"raw.b", "raw.a"}),
+            "this user may not use the topic raw.a, raw.b (TOPIC_",
+        ),
+        (
+            GroupAuthorizationFailedError("ours"),
+            "may not use the consumer group ours (GROUP_AUTHORIZATION_FAILED)",
+        ),
         (CorruptRecordException(), "settings file that `faultline demo --stay` prints"),
     ],
 )
@@ -65,5 +73,5 @@ def test_what_a_broker_refuses_is_one_line_too(capsys: pytest.CaptureFixture[str
         pytest.raises(SystemExit) as ended,
     ):
         front.main()
-    assert ended.value.code == 3
-    assert capsys.readouterr().err.startswith("faultline: Kafka: the client is not authorized")
+    assert ended.value.code == 1, "Kafka is not away"
+    assert capsys.readouterr().err.startswith("faultline: Kafka: this user may not use the topic (TOPIC_")
