@@ -45,8 +45,11 @@ class PendingRepair:
     def text(self) -> str:
         """The node and the ticket of its repair: `gpu-15 stays cordoned for GPU-61`."""
         stays = "was uncordoned manually but still has Faultline's taint" if self.opened else "stays cordoned"
-        return f"{self.node} {stays}" + (
-            f" for {self.ticket.key}" if self.ticket else ", without a repair ticket"
+        if self.ticket is not None:
+            return f"{self.node} {stays} for {self.ticket.key}"
+        known = self.since is not None
+        return f"{self.node} {stays}, " + (
+            "without a repair ticket" if known else "and its run is not on record"
         )
 
     @property

@@ -48,10 +48,9 @@ def command() -> None:
 @click.pass_obj
 def list_nodes(config: Path | None, everything: bool, output: str) -> None:
     """One line per node that is cordoned or held by an incident."""
-    from faultline.runtime.settings import load
+    from faultline.cli.reach import settings_to_reach
 
-    settings = load(config)
-    facts, runs = asyncio.run(_read(settings))
+    facts, runs = asyncio.run(_read(settings_to_reach(config)))
     shown = [
         node
         for node in node_statuses(facts.values(), runs)
@@ -73,7 +72,10 @@ def _show(shown: list[dict[str, Any]], *, everything: bool) -> None:
                 ", ".join(hold["since"] for hold in n["held_for"]),
                 ", ".join(hold["ticket"] for hold in n["held_for"] if hold["ticket"]),
                 ", ".join(
-                    f"{hold['run']} ({hold['outcome'] or hold['run_state']})" for hold in n["held_for"]
+                    f"{hold['run']} ({hold['outcome'] or hold['run_state']})"
+                    if hold["run"]
+                    else "not on record"
+                    for hold in n["held_for"]
                 ),
             )
             for n in shown
@@ -122,8 +124,11 @@ def node_statuses(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, 
     from runbooks.engine.node_release import holds_of
     from streams.model.facts import NodeFact
 
+    on_record = {run.incident for run in runs}
     for fact in sorted((f for f in facts if isinstance(f, NodeFact)), key=lambda f: f.name):
         holds = holds_of(runs, fact.name)
+        # The node's own marks tell of a hold whose run was lost with its topic.
+        lost = [incident for incident in fact.owners if incident not in on_record]
         yield {
             "node": fact.name,
             "cluster": fact.cluster,
@@ -141,6 +146,18 @@ def node_statuses(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, 
                     "since": to_the_second(hold.since) if hold.since else "",
                 }
                 for hold in holds
+            ]
+            + [
+                {
+                    "incident": incident,
+                    "run": "",
+                    "run_state": "",
+                    "outcome": "",
+                    "ticket": "",
+                    "runbook": "",
+                    "since": "",
+                }
+                for incident in lost
             ],
             "marks": fact.owner_incident or "",
         }

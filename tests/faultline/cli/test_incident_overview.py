@@ -80,6 +80,21 @@ def test_sixty_cordoned_nodes_stand_after_what_is_open_and_before_what_is_over()
     assert [one.standing for one in seen(incidents, runs, nodes, everything=True)][-1] == "resolved"
 
 
+def test_an_incident_whose_run_was_lost_waits_for_a_person() -> None:
+    acted, fresh, over = (
+        about(1, IncidentState.MITIGATING),
+        about(2, IncidentState.OPEN),
+        about(3, IncidentState.RESOLVED),
+    )
+    shown = {one.incident.id: one.waits_for for one in seen([acted, fresh, over], [], [node(over)])}
+    assert shown[acted.id] == "manual action: a run acted for it, and is not on record any more"
+    assert shown[fresh.id] == "", "its run may be planned this very moment"
+    assert shown[over.id] == "repair: node-03 stays cordoned, and its run is not on record"
+    held = about(4, IncidentState.AWAITING_HUMAN)
+    (one,) = seen([held], [], [node(held)])
+    assert one.waits_for.startswith("manual action: a run acted for it")
+
+
 def test_two_incidents_that_hold_one_node_are_both_contained() -> None:
     first = about(1, IncidentState.RESOLVED)
     second = replace(first, id="inc-second", family="gpu_ecc")

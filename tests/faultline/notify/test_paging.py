@@ -161,7 +161,7 @@ def test_the_situations() -> None:
 
 def test_a_node_that_stays_closed_makes_it_contained() -> None:
     over = replace(incident(), state=IncidentState.RESOLVED, closed_at=NOW)
-    repairs = (PendingRepair("gpu-17", 8),)
+    repairs = (PendingRepair("gpu-17", 8, NOW),)
     found = standing_of(over, (), repairs, None, Attention(), approval_expiry=EXPIRY)
     assert (found.situation, found.text) == (
         Situation.CONTAINED,

@@ -103,7 +103,7 @@ def test_a_node_opened_by_hand_that_keeps_our_taint_is_told_as_that() -> None:
 
 def test_the_marks_tell_of_a_node_whose_run_is_long_forgotten() -> None:
     (one,) = pending_repairs(incident().id, (), nodes())
-    assert one.text == f"{NODE} stays cordoned, without a repair ticket"
+    assert one.text == f"{NODE} stays cordoned, and its run is not on record"
     assert pending_repairs("inc-of-another", (), nodes()) == ()
     both = nodes(owner_incident=f"{incident().id},inc-of-another")
     assert [

@@ -67,6 +67,15 @@ def held(board: PartitionState) -> list[str]:
     return [hold["incident"] for hold in line["held_for"]]
 
 
+def test_a_hold_whose_run_was_lost_is_listed_by_the_nodes_own_marks() -> None:
+    fact = replace(cluster().nodes[NODE], unschedulable=True, owner_incident="inc-lost")
+    (line,) = node_statuses([fact], [])
+    assert [(hold["incident"], hold["run"]) for hold in line["held_for"]] == [("inc-lost", "")]
+    known = next(iter(played(incident()).runs.values()))
+    (line,) = node_statuses([replace(fact, owner_incident=known.incident)], [known])
+    assert [(hold["incident"], hold["run"]) for hold in line["held_for"]] == [(known.incident, known.id)]
+
+
 def test_a_node_whose_run_is_over_is_given_back_by_the_undo_of_its_cordon() -> None:
     about = incident()
     board = played(about)
