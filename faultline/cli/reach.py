@@ -19,6 +19,15 @@ def settings_to_reach(config: Path | None) -> Settings:
     Raises:
         ConfigError: where the broker or the cluster is not told.
     """
+    return reached(config)[0]
+
+
+def reached(config: Path | None) -> tuple[Settings, bool]:
+    """The same, and whether all of them are usable: the others have their defaults where not, which nobody has set.
+
+    Raises:
+        ConfigError: where the broker or the cluster is not told.
+    """
     from faultline.runtime.settings import load_reach
 
     settings, faults = load_reach(config)
@@ -26,4 +35,4 @@ def settings_to_reach(config: Path | None) -> Settings:
         click.echo("settings are not usable; of them only cluster and kafka are used:", err=True)
         for fault in faults:
             click.echo(fault, err=True)
-    return settings
+    return settings, not faults

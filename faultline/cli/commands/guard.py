@@ -54,15 +54,32 @@ def command() -> None:
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
     """Safety controls in force in this cluster, set by settings or command, and how much of each limit is used."""
-    from faultline.runtime.settings import load
+    from faultline.cli.reach import reached
 
-    settings = load(config)
+    settings, is_whole = reached(config)
     control, used, view = asyncio.run(_read(settings))
+    if not is_whole:  # what commands have set is known; no limit of settings that cannot be read is
+        show(
+            output,
+            [_as_json(settings, control, ()) | {"mode": None}],
+            lambda: _show_commanded(settings, control),
+        )
+        return
     show(
         output,
         [_as_json(settings, control, used)],
         lambda: _show_status(settings, control, used, view),
     )
+
+
+def _show_commanded(settings: Settings, control: Control) -> None:
+    unknown = ("mode, limits, switches of settings", "not known", "")
+    table(
+        ("control", "value", "set by"),
+        [unknown, *_switches(settings.responder, control, utc_now())],
+        empty="",
+    )
+    _show_changes(control)
 
 
 def _show_status(
@@ -84,6 +101,10 @@ def _show_status(
     ]
     rows += stage_rows
     table(("control", "value", "set by"), rows, empty="")
+    _show_changes(control)
+
+
+def _show_changes(control: Control) -> None:
     if control.changes:
         click.echo()
         changes = ((moment(c.at), c.actor, c.text) for c in reversed(control.changes[-10:]))

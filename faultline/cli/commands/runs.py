@@ -70,6 +70,7 @@ def list_runs(
 ) -> None:
     """One line per run: first those with work left, then the latest that ended."""
     from faultline.cli.names import require_known
+    from faultline.cli.reach import settings_to_reach
     from faultline.cli.since import since_of
     from streams.model.run import RunOutcome, RunState
 
@@ -78,7 +79,7 @@ def list_runs(
     wanted_incident = f"inc-{incident_id.removeprefix('inc-')}" if incident_id else ""
     runs = [
         run
-        for run in asyncio.run(_runs(_loaded(config)))
+        for run in asyncio.run(_runs(settings_to_reach(config)))
         if run.incident.startswith(wanted_incident)
         if not node or _acts_on(run, "Node", node)
         if not job or _acts_on(run, "", job)
@@ -99,9 +100,10 @@ def list_runs(
 @click.pass_obj
 def show_run(config: Path | None, run_id: str, output: str) -> None:
     """One run: who started it and why, its steps with their effects, its approvals."""
+    from faultline.cli.reach import settings_to_reach
     from streams.model.codec import encode_plain
 
-    run = asyncio.run(_run(_loaded(config), run_id))
+    run = asyncio.run(_run(settings_to_reach(config), run_id))
     printed(output, [encode_plain(run)], lambda: _show(run))
 
 
@@ -122,11 +124,12 @@ def show_run(config: Path | None, run_id: str, output: str) -> None:
 def follow(config: Path | None, run_id: str | None, incident_id: str, output: str) -> None:
     """Print each step as it changes, until the run ends."""
     from faultline.cli.follow_runs import followed
+    from faultline.cli.reach import settings_to_reach
     from faultline.cli.read_topics import read_incident
 
     if bool(run_id) is bool(incident_id):
         raise click.UsageError("give either a run or --incident")
-    settings = _loaded(config)
+    settings = settings_to_reach(config)
     if run_id:
         run = asyncio.run(_run(settings, run_id))
         code = asyncio.run(followed(settings.kafka, settings.cluster, run=run.id, output=output))
@@ -223,9 +226,3 @@ async def _run(settings: Settings, given: str) -> Run:
 
     runs = {run.id: run for run in await _runs(settings)}
     return picked(runs, given, what="run", prefix="run-", see="`faultline runs --all` lists them")
-
-
-def _loaded(config: Path | None) -> Settings:
-    from faultline.runtime.settings import load
-
-    return load(config)

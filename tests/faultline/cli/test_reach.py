@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 
 from faultline.cli.main import cli
 from faultline.cli.reach import settings_to_reach
+from streams.kafka import clients, provisioning
+from streams.kafka.topics import CONTROLS, partition_of
+from streams.model.clock import utc_now
+from streams.model.codec import encode
+from streams.model.control import Control, Switch
 from streams.model.errors import ConfigError, Unreachable
+from tests.testbed.kafka import Kafka
 
 BROKEN = """
 cluster: east-1
@@ -107,6 +115,40 @@ def test_what_holds_back_or_lets_go_gets_as_far_as_the_broker(tmp_path: Path, st
     file = written(tmp_path, "cluster: east-1\nkafka: {bootstrap: '127.0.0.1:1'}\nresponder: {mode: auot}\n")
     with pytest.raises(Unreachable):
         cli.main(["--config", str(file), "guard", stops, "--reason", "x"], standalone_mode=False)
+
+
+@pytest.mark.kafka
+async def test_what_commands_have_set_is_shown_and_no_limit_that_nobody_can_read(
+    kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = kafka.settings("reach")
+    await provisioning.apply(own)
+    control = Control("east-1", kill_switch=Switch("ada", utc_now(), "storage is down"))
+    writer = await clients.started(clients.producer(own), own)
+    await writer.send_and_wait(
+        clients.topic_name(own, CONTROLS),
+        encode(control),
+        key=b"east-1",
+        partition=partition_of("east-1", own.cluster_partitions),
+    )
+    await writer.stop()
+    file = written(
+        tmp_path,
+        f"cluster: east-1\nkafka: {{bootstrap: '{own.bootstrap}', topic_prefix: {own.topic_prefix}}}\n"
+        "responder: {mode: auot}\n",
+    )
+
+    async def told(*words: str) -> str:
+        await asyncio.to_thread(cli.main, ["--config", str(file), *words], standalone_mode=False)
+        return capsys.readouterr().out
+
+    shown = await told("guard", "status")
+    assert "ON: storage is down" in shown
+    assert "not known" in shown
+    assert "shadow" not in shown, "a default stands for nothing"
+    told_all = orjson.loads(await told("guard", "status", "-o", "json"))
+    assert (told_all["kill_switch"]["on"], told_all["mode"], told_all["limits"]) == (True, None, [])
+    assert "no runs" in (await told("runs", "list")).lower()
 
 
 @pytest.mark.parametrize(
