@@ -156,9 +156,13 @@ class Reloader:
                 self._refuse(again, str(error).splitlines())
                 return "refused"
         if change.how == "anew":
-            keys = list(change.keys)
-            log.info("configuration loaded: beginning anew in place", version=again.version, keys=keys)
             await asyncio.sleep(random.uniform(0, min(STAGGER_S, self.settings.reload_s)))
+            if not await self._lies_there(again, settings):
+                self._judged = None
+                return None  # who begins anew with files that nobody has checked may not begin at all
+            log.info(
+                "configuration loaded: beginning anew in place", version=again.version, keys=list(change.keys)
+            )
             raise BeginAnew(f"configuration {again.version}")
         log.info(
             "configuration loaded",
@@ -169,6 +173,12 @@ class Reloader:
         )
         self.settings, self.now, self._seen, self._judged = settings, again, again, None
         return "loaded"
+
+    async def _lies_there(self, found: ConfigSet, settings: Settings) -> bool:
+        try:
+            return await asyncio.to_thread(read_set, self._path, settings) == found
+        except ConfigError:
+            return False
 
     def _refuse(self, found: ConfigSet, faults: list[str]) -> None:
         log.error(

@@ -176,6 +176,25 @@ async def test_what_is_not_live_begins_anew_in_place(
         await site.looks()
 
 
+async def test_who_waits_to_begin_anew_does_not_with_files_that_came_meanwhile(
+    tmp_path: Path, checked: Callable[[list[str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked([])
+    site = Site(tmp_path, "detector")
+
+    def waits(_least: float, _most: float) -> float:
+        site.settings(responder={}, detector={"poll_ms": "soon"})
+        return 0.0
+
+    monkeypatch.setattr("faultline.runtime.reload.random.uniform", waits)
+    site.settings(responder={}, detector={"poll_ms": 300})
+    await site.looks()
+    assert site.outcomes == []
+    checked(["detector.poll_ms: not a number"])
+    await site.looks()
+    assert site.outcomes == ["refused"], "the good one between is never begun with, and the bad one told"
+
+
 async def test_which_version_is_in_force_and_what_became_of_others_is_counted(
     site: Site, checked: Callable[[list[str]], None]
 ) -> None:
