@@ -33,7 +33,7 @@ class Creates:
 
     def hindrance(self, mark: str, effect: Effect, now: datetime, pause_s: float) -> Blocked | None:
         """Why no ticket may be made now; None where one may."""
-        if made := self._made.get(mark) or effect.prior.get("ticket"):
+        if made := self.own(mark, effect):
             why = (
                 f"{made} was opened for this, but is not found by its mark any more; no second one is opened"
             )
@@ -45,6 +45,11 @@ class Creates:
                 why = f"{times} attempts to open a ticket had no answer, and none of theirs is found"
                 return Blocked("attempts without an answer", why, left.total_seconds())
         return None
+
+    def own(self, mark: str, effect: Effect) -> str | None:
+        """The ticket that is known to have been made for the effect, by this process or an earlier attempt."""
+        made = self._made.get(mark) or effect.prior.get("ticket")
+        return str(made) if made else None
 
     def made(self, mark: str, ticket: Ticket) -> None:
         """A ticket was made."""

@@ -161,7 +161,11 @@ class TicketDesk:
             await fold(self._api, tickets, lease)
             did = await self._complete(effect, tickets[0], lease)
             self._in_doubt.pop(marks.key, None)
-            return AlreadyDone(_result(tickets[0]), did or f"{tickets[0].key} was already open")
+            key = tickets[0].key
+            is_own = self._creates.own(marks.key, effect) == key
+            return AlreadyDone(
+                _result(tickets[0]), did or (f"opened {key}" if is_own else f"{key} was already open")
+            )
         if (
             hindered := self._creates.hindrance(marks.key, effect, self._clock(), self._api.search_lag_s)
         ) is not None:

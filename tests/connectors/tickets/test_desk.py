@@ -213,7 +213,9 @@ async def test_the_evidence_of_a_hardware_fault_is_attached_once(world: World, d
     assert isinstance(first, Waiting)
     again = replace(proven, prior=first.result)
     assert isinstance(await desk().lookup(again), Waiting)
-    assert isinstance(await desk().apply(again, LEASE), AlreadyDone)
+    opened = await desk().apply(again, LEASE)
+    assert isinstance(opened, AlreadyDone)
+    assert opened.detail == f"opened {first.result['ticket']}", "a new ticket is not called an old one"
     assert isinstance(await desk().lookup(again), AlreadyDone)
     assert isinstance(await desk().apply(again, LEASE), AlreadyDone)
     (ticket,) = world.seen()
