@@ -52,8 +52,15 @@ class Tenant(Section):
 
     def contradictions(self) -> Iterator[Contradiction]:
         """A row that fits everything or nothing, and canaries without their stage."""
-        if not (self.namespaces or self.queues or self.marks):
+        given = [patterns for patterns in (self.namespaces, self.queues, self.marks) if patterns]
+        if not given:
             yield ("team", "namespaces", "queues", "marks"), f"{self.team}: says of no job that it is its own"
+        elif all(any(not pattern.strip("*") for pattern in patterns) for patterns in given):
+            keys = ("team", "namespaces", "queues", "marks")
+            yield (
+                keys,
+                f"{self.team}: says of every job that it is its own; what no row fits is nobody's, and needs no row",
+            )
         if self.stage is Stage.CANARY and not self.canary_jobs:
             yield ("canary_jobs", "stage"), f"{self.team}: stage canary needs canary_jobs"
         if self.canary_jobs and self.stage is not Stage.CANARY:
