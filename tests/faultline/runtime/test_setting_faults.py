@@ -67,6 +67,9 @@ TYPOS = {
     "tickets: {fields: {cmdb_ci: '{noed}'}}": "{noed} is no fact of an incident; did you mean node?",
     "tickets: {fields: {a: [{name: '{root.uuid}'}]}}": "braces hold one name",
     "tickets: {fields: {a: '{node'}}": "tickets.fields",
+    "responder: {tenants: [{team: ml}]}": "ml: says of no job that it is its own",
+    "responder: {tenants: [{team: ml, namespaces: ['*']}]}": "ml: says of every job that it is its own",
+    "responder: {tenants: [{team: ml, namespaces: [ml, '**'], marks: ['*']}]}": "says of every job",
     "kafak: {bootstrap: 'a:1'}": "kafak: there is no such setting; did you mean kafka?",
     "bootstrap: 'a:1'": "bootstrap: there is no such setting; did you mean kafka.bootstrap?",
     "kafka: {raw_partitions: 3, raw_partitions: 4}": "kafka.raw_partitions: the key is there twice",
@@ -81,6 +84,12 @@ def test_a_typo_is_refused_with_its_line_and_what_was_meant(tmp_path: Path, text
         load(file)
     assert f"{file}:2: " in str(refused.value)
     assert TYPOS[text] in str(refused.value)
+
+
+def test_a_pattern_for_all_beside_a_narrower_one_is_a_row_like_any_other(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text("responder: {tenants: [{team: ml, namespaces: ['*'], queues: [gpu-ml]}]}\n")
+    assert load(file).responder.tenants[0].team == "ml"
 
 
 @pytest.mark.parametrize(
