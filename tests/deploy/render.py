@@ -2,7 +2,8 @@
 
 The chart's templates are the source of whole objects: the base is what it renders with its own values, and a component's objects
 are what a switch adds. Files without any value in them (roles of a switch, templates of Jobs, rules, dashboards) belong to
-their component and are copied into the chart, for a chart cannot read outside of its folder. A test holds all of it against this
+their component and are copied into the chart, for a chart cannot read outside of its folder. What the value `settings` takes
+follows from the settings. A test holds all of it against this
 module.
 """
 
@@ -20,6 +21,7 @@ import yaml
 
 from tests.deploy import strimzi
 from tests.deploy.manifests import BASE, COMPONENT_DIR
+from tests.deploy.settings_schema import settings_schema
 from tests.testbed import parts
 
 K8S = BASE.parent
@@ -116,7 +118,20 @@ def files() -> Iterator[tuple[Path, str]]:
             yield CHART / "files" / folder / file.name, file.read_text()
     yield COMPONENT_DIR / "strimzi-users" / "users.yaml", strimzi.users()
     yield COMPONENT_DIR / "strimzi-topics" / "topics.yaml", strimzi.topics()
+    yield CHART / "values.schema.json", schema()
     yield CHART / "README.md", readme()
+
+
+def schema() -> str:
+    """The schema of the values: as it is written by hand, but for `settings`, which follows from the settings themselves."""
+    found = json.loads((CHART / "values.schema.json").read_text())
+    about = found["properties"]["settings"]
+    found["properties"]["settings"] = {
+        "description": about["description"],
+        **settings_schema(),
+        "type": "object",
+    }
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
 def readme() -> str:
@@ -135,7 +150,7 @@ def _rows(
 ) -> Iterator[tuple[str, str, str, str]]:
     if "$ref" in about:
         about = {**root["$defs"][about["$ref"].rpartition("/")[2]], **about}
-    if "properties" in about:
+    if "properties" in about and default:
         for key, below in about["properties"].items():
             yield from _rows(below, default[key], root, (*path, key))
         return

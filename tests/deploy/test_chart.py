@@ -142,11 +142,28 @@ def test_every_component_has_a_switch_or_a_reason() -> None:
         ({"settings": {"kafka": {"bootstrap": "kafka:9092"}}}, r"set the value kafka\.bootstrap"),
         ({"settings": {"http_port": 9999}}, "probes and ports"),
         ({"settings": {"http_port": 0}}, "probes and ports"),
+        ({"settings": {"respnder": {"lease_s": 9}}}, "respnder"),
+        ({"settings": {"responder": {"blast_radius": {"max_node": 9}}}}, "max_node"),
+        ({"settings": {"slack": {"token": "xoxb-1"}}}, "existingSecret as FAULTLINE_SLACK__TOKEN"),
+        ({"settings": {"kafka": {"sasl_password": "x"}}}, "existingSecret as FAULTLINE_KAFKA__SASL_PASSWORD"),
+        ({"kafka": {"bootstrap": "kafka"}}, "bootstrap"),
+        ({"kafka": {"bootstrap": "kafka:9092,"}}, "bootstrap"),
+        ({"extraEnv": [{"name": "FAULTLINE_RESPONDER__MODE", "value": "auto"}]}, "set the value mode"),
+        (
+            {"processes": {"responder": {"extraEnv": [{"name": "FAULTLINE_CLUSTER", "value": "b"}]}}},
+            "set the value cluster",
+        ),
+        ({"keda": {"enabled": True, "minReplicas": 5, "maxReplicas": 4}}, "maxReplicas 4 is below"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(values: Mapping[str, Any], told: str) -> None:
     with pytest.raises(RuntimeError, match=told):
         render.template(values)
+
+
+def test_brokers_by_name_address_and_several_at_once_are_values() -> None:
+    for bootstrap in ("kafka:9092", "10.0.0.1:9092,[fd00::1]:9093", "a.b.svc.cluster.local:9092,b:1"):
+        assert bootstrap in render.template({"kafka": {"bootstrap": bootstrap}})
 
 
 def test_every_value_is_in_the_schema_and_the_file_can_be_read_in_one_sitting() -> None:
@@ -157,7 +174,7 @@ def test_every_value_is_in_the_schema_and_the_file_can_be_read_in_one_sitting() 
     def compare(values: Mapping[str, Any], about: Mapping[str, Any], path: str) -> None:
         if "$ref" in about:
             about = schema["$defs"][about["$ref"].rpartition("/")[2]]
-        if "properties" not in about:
+        if "properties" not in about or path == "values.settings":  # its keys are those of the settings
             return
         assert about["additionalProperties"] is False, path
         assert values.keys() == about["properties"].keys(), path
