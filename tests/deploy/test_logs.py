@@ -64,6 +64,10 @@ async def test_errors_are_few_and_mean_something_from_a_first_start_through_a_br
                 "FAULTLINE_SLACK__TOKEN": "xoxb-standin",
                 "FAULTLINE_SLACK__CHANNEL": "C0INCIDENTS",
                 "FAULTLINE_GATEWAY__PORT": str(free_port()),
+                # Without any sink the notifier has nothing to read.
+                "FAULTLINE_NOTIFIER__SINKS": '{"hook": {"kind": "webhook"}}',
+                "FAULTLINE_POSTS__WEBHOOK__URL": f"http://127.0.0.1:{free_port()}",
+                "FAULTLINE_POSTS__WEBHOOK__SECRET": "whsec_c3RhbmRpbi1zZWNyZXQtb2YtdGhpcnR5LXR3by1iLi4=",
             }
             command = [sys.executable, "-m", "faultline", "run", name]
             children[name] = Child(name, command, log=tmp_path / f"{name}.log", env=env)
