@@ -7,8 +7,9 @@ of its own at the end; in continuous integration it is an error. ``--tier`` choo
 from __future__ import annotations
 
 import gc
-from collections import Counter
-from collections.abc import Generator, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=choices, action="append", help="only the tests of this tier")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without any test of the server tier that has the markers asked for, where no other tier is wanted."""
+    if config.getoption("--tier") != [tiers.Tier.SERVER] or not collection_path.name.startswith("test_"):
+        return None
+    markers = tiers.wanted_markers(config.getoption("markexpr"))
+    return None if tiers.may_hold(collection_path, markers) else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of the tiers that were asked for, or all."""
@@ -57,9 +66,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not wanted:
         return
     tested = tiers.Tier.NIGHTLY in wanted or machinery.tested()  # at night the machinery is tested anyhow
-    left_out = {item for item in items if tiers.tier_of_item(item, machinery_tested=tested) not in wanted}
+    by_tier: defaultdict[tiers.Tier, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        by_tier[tiers.tier_of_item(item, machinery_tested=tested)].append(item)
+    if tiers.Tier.QUICK in wanted:
+        _require_named_markers(by_tier[tiers.Tier.SERVER])
+    left_out = {item for tier, found in by_tier.items() if tier not in wanted for item in found}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def _require_named_markers(items: Iterable[pytest.Item]) -> None:
+    """Every marker by which the server tier leaves out files has to stand in the file of a test that has it."""
+    needs: defaultdict[Path, set[str]] = defaultdict(set)
+    for item in items:
+        needs[item.path] |= {mark.name for mark in item.iter_markers()} & tiers.SERVERS
+    for path, markers in needs.items():
+        if not tiers.may_hold(path, markers):
+            raise pytest.UsageError(
+                f"{path}: has tests marked {', '.join(sorted(markers))} and does not name each of these"
+            )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from tests.side_by_side import PARTS
-from tests.tiers import SERVERS, Tier, tier_of
+from tests.tiers import SERVERS, Tier, may_hold, tier_of, wanted_markers
 
 ROOT = Path(__file__).parents[1]
 PURPOSES = {"nightly", "machinery"}
@@ -48,6 +48,36 @@ def test_every_tier_is_run_by_a_command() -> None:
     assert "--tier quick" in commands
     for tier in set(Tier) - {Tier.QUICK}:
         assert f"tests.side_by_side {tier}" in commands
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("containers", {"containers"}),
+        ("kafka and not cluster and not containers", {"kafka"}),
+        ("not kafka and not cluster", set()),
+        ("kafka or cluster", set()),
+        ("not (kafka and cluster)", set()),
+        ("", set()),
+    ],
+)
+def test_files_are_left_out_only_by_what_every_wanted_test_has(expression: str, wanted: set[str]) -> None:
+    assert wanted_markers(expression) - {""} == wanted
+    of_nothing = Expression.compile(expression).evaluate(lambda name, /, **_: False)
+    assert not (wanted and of_nothing), "a test without markers is not wanted then"
+
+
+def test_a_file_is_read_for_what_it_and_the_fixtures_beside_it_name(tmp_path: Path) -> None:
+    file = tmp_path / "test_some.py"
+    file.write_text("@pytest.mark.kafka\nasync def test_a(): ...\n")
+    assert may_hold(file, {"kafka"})
+    assert not may_hold(file, {"cluster"})
+    quick = tmp_path / "test_quick.py"
+    quick.write_text("def test_a(): ...\n")
+    assert not may_hold(quick, set())
+    assert may_hold(ROOT / "tests" / "connectors" / "kubernetes" / "test_nodes_contract.py", {"cluster"}), (
+        "by its fixture"
+    )
 
 
 def test_side_by_side_each_test_is_in_one_part() -> None:

@@ -14,10 +14,13 @@ the server tier while the machinery differs from what was last tested on this ma
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
@@ -59,6 +62,39 @@ def tier_of(markers: Collection[str], *, machinery_tested: bool) -> Tier:
 def tier_of_item(item: pytest.Item, *, machinery_tested: bool) -> Tier:
     """The tier of a collected test."""
     return tier_of({mark.name for mark in item.iter_markers()}, machinery_tested=machinery_tested)
+
+
+def may_hold(file: Path, markers: Collection[str]) -> bool:
+    """Whether a file may hold tests of the server tier that have all of these markers, by the markers that it and the fixtures
+    beside it name.
+
+    Of all files a quarter does, and collecting the others takes most of what collecting takes. A marker that a file's tests have
+    without naming it would be missed here: the quick tier, which collects all files, tells of such ones (`tests/conftest.py`).
+    """
+    beside = (
+        folder / "conftest.py"
+        for folder in file.parents
+        if folder.is_relative_to(_TESTS) and folder != _TESTS
+    )
+    named = _named(file).union(*map(_named, beside))
+    return not named.isdisjoint(SERVERS | {"machinery"}) and named.issuperset(markers)
+
+
+def wanted_markers(expression: str) -> set[str]:
+    """The markers that a test must have to be selected by an expression like `kafka and not cluster`; none of any other form."""
+    parts = [part.strip() for part in expression.split(" and ")]
+    plain = all(_PLAIN.fullmatch(part) for part in parts)
+    return {part for part in parts if not part.startswith("not ")} if plain else set()
+
+
+@cache
+def _named(file: Path) -> frozenset[str]:
+    return frozenset(_MARK.findall(file.read_text())) if file.is_file() else frozenset()
+
+
+_TESTS = Path(__file__).parent
+_MARK = re.compile(r"\bmark\.(\w+)")
+_PLAIN = re.compile(r"(not )?\w+")
 
 
 def sample(values: Iterable[str], *every_commit: str) -> list[ParameterSet]:
