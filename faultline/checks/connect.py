@@ -24,6 +24,7 @@ from faultline.checks.http_probe import service_probes
 from faultline.checks.kafka_probe import probe_kafka
 from faultline.checks.pods_probe import probe_pods
 from faultline.checks.shipper_probe import probe_shippers
+from faultline.checks.teams_probe import probe_teams
 from faultline.runtime.settings import Settings
 from streams.model.errors import ConfigError, FaultlineError, Unreachable
 
@@ -59,6 +60,8 @@ def probes(settings: Settings, processes: tuple[str, ...]) -> list[Probe]:
         Probe("dead-letters", broker, "faultline dead-letters groups", partial(probe_dead_letters, kafka)),
         Probe("expiry", "make it readable", "faultline config check", partial(probe_expiry, settings)),
     ]
+    if settings.responder.tenants and "responder" in processes:
+        found.append(Probe("teams", broker, "faultline jobs", partial(probe_teams, settings)))
     if ASKS_THE_CLUSTER.intersection(processes) and not settings.slurm.alone:
         remedy = "check kubernetes.kubeconfig, and that the API server can be reached from here"
         rights = "kubectl auth can-i --list"

@@ -33,7 +33,7 @@ from faultline.runtime.processes import PROCESSES
     multiple=True,
     metavar="PROBE",
     help="kafka (topics, rights, clocks), broker (replicas), groups (lag), shippers, controls, dead-letters, expiry, "
-    "kubernetes, pods, or a service: slack, jira, notifier.sinks.NAME …",
+    "teams (whose jobs), kubernetes, pods, or a service: slack, jira, notifier.sinks.NAME …",
 )
 @output_option
 @click.pass_context
