@@ -110,7 +110,7 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
                     await asyncio.sleep(RETRY_S)
                 clients.honour_cancellation()
         finally:
-            await client.stop()
+            await clients.stopped(client)
 
     async def _step(self, client: AIOKafkaConsumer) -> None:
         due = self._due()

@@ -12,7 +12,7 @@ from faultline.live_view.view import KEPT_FOR, LiveView
 from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import consumer, coordinates, partitions_of, started, topic_name
+from streams.kafka.clients import consumer, coordinates, partitions_of, started, stopped, topic_name
 from streams.kafka.consumer_lag import ConsumerLag
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic
 from streams.model.clock import Clock, from_millis, to_millis, utc_now
@@ -79,7 +79,7 @@ async def follow(
             pulse.beat()
             pulse.ready(view.ready)
     finally:
-        await client.stop()
+        await stopped(client)
 
 
 async def _assign(

@@ -100,7 +100,7 @@ class Changelog:
             with suppress(asyncio.CancelledError, Exception):
                 await self._following
         if self._consumer is not None:
-            await self._consumer.stop()
+            await clients.stopped(self._consumer)
 
     def rows(self, partition: int) -> Rows:
         """The rows of a partition. They are complete once it was taken; what is changed then has to be written."""

@@ -127,7 +127,7 @@ class DetectorProcess:
             try:
                 await self._leave()
             finally:
-                await consumer.stop()
+                await clients.stopped(consumer)
                 await producer.stop()
                 self._report("detector stopped")
 

@@ -141,7 +141,7 @@ class Reader:
     async def stop(self) -> None:
         """Close the consumer."""
         if self._consumer is not None:
-            await self._consumer.stop()
+            await clients.stopped(self._consumer)
 
     async def _blocks(self, pointer: Pointer) -> list[bytes]:
         if self._consumer is None:

@@ -99,7 +99,7 @@ async def read_to_end(
                     latest[key] = record
             progress()
     finally:
-        await client.stop()
+        await stopped(client)
     return latest
 
 
@@ -222,6 +222,21 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
         await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
         raise
     return client
+
+
+async def stopped(client: AIOKafkaConsumer) -> None:
+    """Stop a consumer; only a cancellation of the caller itself comes out of it.
+
+    A fetch that failed waits a moment before the next one. aiokafka cancels that wait when it stops, and lets the cancellation
+    out: a process that begins anew because the broker is away would end as if somebody had asked it to.
+    """
+    try:
+        await client.stop()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        await client._client.close()  # what was left of stopping
 
 
 def honour_cancellation() -> None:

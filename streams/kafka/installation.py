@@ -185,7 +185,7 @@ async def _watch(settings: KafkaSettings, cluster: str) -> NoReturn:
                 raise ConfigError(refusal(held, cluster, settings.topic_prefix))
             _log_rejected([one for r in records if r.offset >= past for one in _claims(r)], cluster)
     finally:
-        await consumer.stop()
+        await clients.stopped(consumer)
 
 
 def _log_rejected(claims: Sequence[Claim], cluster: str) -> None:
@@ -245,7 +245,7 @@ async def read_claims(settings: KafkaSettings) -> list[Claim]:
     except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
     finally:
-        await consumer.stop()
+        await clients.stopped(consumer)
     clients.honour_cancellation()
     return claims
 

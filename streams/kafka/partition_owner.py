@@ -168,7 +168,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         self._assigned.clear()
         await self._drop()
         if consumer is not None:
-            await consumer.stop()
+            await clients.stopped(consumer)
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         """Release everything: an eager rebalance revokes all partitions, also those that will come back."""
