@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runbooks.engine.containment import PendingRepair, is_contained, shown_state
 from runbooks.engine.wait_reasons import waits_for
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run
 
 
@@ -26,7 +26,17 @@ class Overview:
     @property
     def waits_for(self) -> str:
         """What it is waiting for; empty when nothing."""
+        if self._run_is_lost:
+            return "manual action: a run acted for it, and is not on record any more"
         return waits_for(self.incident, self.runs, self.repairs)
+
+    @property
+    def _run_is_lost(self) -> bool:
+        """Whether its state or a node's marks show that a run acted, and none is there. Only who has read all runs can tell."""
+        acted = self.incident.state in (IncidentState.MITIGATING, IncidentState.VERIFYING) or bool(
+            self.repairs
+        )
+        return acted and not self.runs and not self.incident.state.is_over
 
     @property
     def rank(self) -> int:

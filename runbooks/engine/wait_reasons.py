@@ -39,11 +39,9 @@ def waits_for(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pending
     for run in reversed(runs):
         if run.plan.mode is not Mode.SHADOW and run.has_work and (reason := held_by(run)):
             return reason
-    last = next((run for run in reversed(runs) if run.plan.mode is not Mode.SHADOW), None)
-    if last is None and (repairs or incident.state in (IncidentState.MITIGATING, IncidentState.VERIFYING)):
-        return "manual action: a run acted for it, and is not on record any more"
     if incident.state is not IncidentState.AWAITING_HUMAN or not all(run.state.is_over for run in runs):
         return ""
+    last = next((run for run in reversed(runs) if run.plan.mode is not Mode.SHADOW), None)
     if last is None:
         return "manual action: no runbook applies"
     return f"manual action: run {last.outcome or last.state}" + (

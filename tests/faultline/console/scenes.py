@@ -248,7 +248,7 @@ def bad_night() -> Night:
     hot = Entity(EAST, node="gpu-40", gpu=Gpu(index=2))
     view.take_incident(
         incident(hot, "power_cooling", 12, title="Thermal slowdown on gpu-40", severity=Severity.WARNING,
-                 certainty=Certainty.WEAK, state=IncidentState.VERIFYING, nodes=("gpu-40",), jobs=(),
+                 certainty=Certainty.WEAK, nodes=("gpu-40",), jobs=(),
                  impact=Impact(), candidates=(), facts={}, proofs=(), reason="its clocks were held back for 4 min"),
     )  # fmt: skip
     contained(night)
