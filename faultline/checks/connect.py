@@ -26,7 +26,7 @@ from faultline.checks.pods_probe import probe_pods
 from faultline.checks.shipper_probe import probe_shippers
 from faultline.checks.teams_probe import probe_teams
 from faultline.runtime.settings import Settings
-from streams.model.errors import ConfigError, FaultlineError, Unreachable
+from streams.model.errors import ConfigError, Denied, FaultlineError, Unreachable
 
 PROBE_S = 12.0
 """How long one probe may take. All run at the same time."""
@@ -120,6 +120,10 @@ async def _bounded(probe: Probe, within_s: float) -> list[CheckFinding]:
             return await probe.ask()
     except TimeoutError:
         return [CheckFinding("unreachable", probe.name, f"no answer within {within_s:g} s", probe.remedy)]
+    except Denied as error:
+        return [
+            CheckFinding("fault", probe.name, str(error), "set the user and the password that Kafka knows")
+        ]
     except Unreachable as error:
         return [CheckFinding("unreachable", probe.name, str(error), probe.remedy)]
     except ConfigError as error:

@@ -152,9 +152,7 @@ async def _topic_findings(settings: KafkaSettings, hidden: set[str]) -> AsyncIte
     """As `faultline topics diff`; topics whose settings this user may not read are left out."""
     if not settings.managed_topics:
         return
-    for change in await provisioning.diff(settings):
-        if change.topic in hidden:
-            continue
+    for change in await provisioning.diff(settings, besides=hidden):
         remedy = {
             "conflict": "use a new kafka.topic_prefix, or delete the topic",
             "advice": "reassign its partitions",

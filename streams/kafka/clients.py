@@ -33,10 +33,10 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
 from streams.kafka.login import security
-from streams.kafka.plain_errors import refusals
+from streams.kafka.plain_errors import LOGIN_REFUSED, refusals
 from streams.kafka.topics import MAX_RECORD_BYTES, Topic
 from streams.model.clock import from_millis
-from streams.model.errors import ConfigError, Unreachable
+from streams.model.errors import ConfigError, Denied, Unreachable
 from streams.model.record import RawRecord
 
 log = structlog.get_logger(__name__)
@@ -206,11 +206,16 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
 
     Raises:
         Unreachable: naming the bootstrap address and why, when no broker answers.
+        Denied: when the login is refused.
     """
     with refusals() as why:
         try:
             await client.start()
         except KafkaConnectionError as error:
+            if why and set(why.values()) == {LOGIN_REFUSED}:
+                name = settings.sasl_username
+                whose = f"login of {name} (kafka.sasl_password)" if name else "token (kafka.oauth)"
+                raise Denied(f"Kafka at {settings.bootstrap} refuses the {whose}") from error
             reasons = "; ".join(f"{place}: {reason}" for place, reason in why.items())
             raise Unreachable(
                 f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap)"

@@ -16,11 +16,16 @@ from aiokafka.errors import (
     GroupAuthorizationFailedError,
     KafkaConnectionError,
     KafkaTimeoutError,
+    SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
 )
 
+from streams.model.errors import Denied
+
 _WORDY = "Returned by the broker when "
+
+LOGIN_REFUSED = "the login is refused (SASL_AUTHENTICATION_FAILED)"
 
 _DENIALS = {
     # What an idempotent producer gets, with its first request, whose user may write to no topic at all.
@@ -52,6 +57,8 @@ def plain(error: BaseException) -> str:
                 "a record fails its checksum (CORRUPT_MESSAGE). The demo's broker writes such ones: name the settings file that "
                 "`faultline demo --stay` prints, with --config"
             )
+        case SaslAuthenticationFailed():
+            return LOGIN_REFUSED
         case BrokerResponseError() if type(error) in _DENIALS:
             return (
                 f"this user may not {_DENIALS[type(error)]}{_named(error)} ({error.message}); `faultline topics acls` prints "
@@ -69,7 +76,9 @@ def plain(error: BaseException) -> str:
 
 def is_denial(error: BaseException | None) -> bool:
     """Whether Kafka's ACLs are why a call failed: the broker answers, and to try again does not help."""
-    return error is not None and (type(error) in _DENIALS or is_denial(error.__cause__))
+    return error is not None and (
+        isinstance(error, Denied) or type(error) in _DENIALS or is_denial(error.__cause__)
+    )
 
 
 def _named(error: BrokerResponseError) -> str:

@@ -7,14 +7,15 @@ an operator made beyond our table are kept.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import TopicAuthorizationFailedError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import admin, started, topic_name
@@ -103,8 +104,15 @@ def _compare(topic: Wanted, actual: Actual | None) -> list[TopicChange]:
 
 
 async def read_actual(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Actual]:
-    """The topics that exist, by name."""
-    described = [topic for topic in await client.describe_topics(list(names)) if topic["error_code"] == 0]
+    """The topics that exist, by name.
+
+    Raises:
+        TopicAuthorizationFailedError: when this user may not know whether some of them do.
+    """
+    told = await _described(client, names)
+    if hidden := [t["topic"] for t in told if for_code(t["error_code"]) is TopicAuthorizationFailedError]:
+        raise TopicAuthorizationFailedError(hidden)
+    described = [topic for topic in told if topic["error_code"] == 0]
     if not described:
         return {}
     resources = [ConfigResource(ConfigResourceType.TOPIC, topic["topic"]) for topic in described]
@@ -122,14 +130,22 @@ async def read_actual(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict
     }
 
 
-async def diff(settings: KafkaSettings) -> list[TopicChange]:
-    """All differences on the broker now.
+async def _described(client: AIOKafkaAdminClient, names: Sequence[str]) -> list[dict[str, Any]]:
+    """As aiokafka's own `describe_topics`, which has the broker make each topic that is missing, if it makes topics by itself."""
+    answer = await client._send_request(MetadataRequest(list(names), allow_auto_topic_creation=False))
+    told: list[dict[str, Any]] = answer.to_object()["topics"]
+    return told
+
+
+async def diff(settings: KafkaSettings, *, besides: Collection[str] = ()) -> list[TopicChange]:
+    """All differences on the broker now, `besides` those of some topics.
 
     Raises:
         Unreachable: when no broker answers.
+        TopicAuthorizationFailedError: when this user may not see all of them.
     """
     async with _admin(settings) as client:
-        return await _differences(client, wanted_topics(settings))
+        return await _differences(client, [t for t in wanted_topics(settings) if t.name not in besides])
 
 
 async def apply(settings: KafkaSettings) -> list[TopicChange]:
@@ -211,7 +227,7 @@ async def _settled(client: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> Non
     names = [topic.name for topic in wanted]
     deadline = asyncio.get_running_loop().time() + 30
     while True:
-        described = await client.describe_topics(names)
+        described = await _described(client, names)
         led = {
             t["topic"]
             for t in described

@@ -4,6 +4,7 @@ FaultlineError
 ├── BadInput            bytes, a file or an argument that is malformed; names what and where
 ├── ConfigError         a setting, topic or catalog that is wrong; names the key and a correct value
 ├── Unreachable         Kafka, an API server or another service does not answer
+│   └── Denied          Kafka answers, and refuses this user
 ├── Temporary           the same call may succeed later; may say when
 ├── Permanent           the same call will never succeed
 └── Fenced              another owner has taken over; stop at once
@@ -26,6 +27,10 @@ class ConfigError(FaultlineError):
 
 class Unreachable(FaultlineError):
     """An external system does not answer; the message names its address."""
+
+
+class Denied(Unreachable):
+    """A system answers and refuses whoever asks: to try again does not help; the message names the user."""
 
 
 class Temporary(FaultlineError):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
@@ -22,6 +23,7 @@ from streams.config.settings import KafkaSettings
 from streams.kafka import clients, provisioning
 from streams.kafka.topics import ALL, CHANGELOG, SIGNALS, TICKS, Topic, partition_of
 from streams.model.clock import to_millis, utc_now
+from streams.model.errors import Denied
 from tests.testbed.kafka import Kafka
 
 pytestmark = pytest.mark.kafka
@@ -173,6 +175,17 @@ async def test_who_may_not_is_told_so_by_commands_and_not_that_kafka_is_away(bro
     refused = await commanded(broker, "incidents")
     assert refused.returncode == 1
     assert f"this user may not use the topic {PREFIX}" in refused.stderr
+
+
+async def test_a_wrong_password_is_no_outage(broker: Broker) -> None:
+    wrong = broker.limited.model_copy(update={"sasl_password": SecretStr("rotated")})
+    with pytest.raises(Denied, match=f"refuses the login of {LIMITED}"):
+        await clients.started(clients.admin(wrong), wrong)
+
+
+async def test_topics_that_a_user_may_not_see_are_not_told_as_missing(broker: Broker) -> None:
+    with pytest.raises(TopicAuthorizationFailedError):
+        await provisioning.diff(broker.limited)
 
 
 async def commanded(broker: Broker, *words: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from sandbox.fake_services.oidc import OidcStandin
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, provisioning
 from streams.kafka.topics import DEAD_LETTERS, RAW_NODE_LOGS
-from streams.model.errors import Unreachable
+from streams.model.errors import Denied, Unreachable
 from tests.testbed.certificates import Authority
 from tests.testbed.children import free_port
 from tests.testbed.secured_kafka import SecuredKafka, password, principal
@@ -135,7 +135,7 @@ async def test_a_wrong_proof_is_refused_with_its_reason(
     else:
         mine = broker.by_password(settings, NAME, how)
         mine = mine.model_copy(update={"sasl_password": SecretStr("guessed")})
-        reason = "uthentication failed"
+        reason = f"refuses the login of {mine.sasl_username}"
     with pytest.raises(Unreachable, match=reason):
         await clients.started(clients.producer(mine), mine)
 
@@ -158,7 +158,7 @@ async def test_a_token_is_refused(
         provider.forger = RSAKey.generate_key(2048, same_name, private=True)
     # A scope of its own: no token of another test is kept for it.
     mine = by_token(broker, settings, scope=lie)
-    with pytest.raises(Unreachable, match="Kafka does not answer"):
+    with pytest.raises(Denied, match="refuses the token"):
         await clients.started(clients.producer(mine), mine)
 
 

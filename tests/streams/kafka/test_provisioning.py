@@ -1,4 +1,5 @@
 import uuid
+from pathlib import Path
 
 import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -101,3 +102,15 @@ async def test_a_partition_count_that_cannot_change_is_refused_and_nothing_is_to
 async def test_a_broker_that_is_not_there_is_named() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         await provisioning.diff(KafkaSettings(bootstrap="127.0.0.1:1"))
+
+
+@pytest.mark.kafka
+async def test_looking_for_topics_makes_none_on_a_broker_that_makes_topics_by_itself(tmp_path: Path) -> None:
+    with Kafka.running(tmp_path, properties={"auto.create.topics.enable": "true"}) as broker:
+        mine = settings(broker)
+        for _ in range(2):
+            assert {change.kind for change in await provisioning.diff(mine)} == {"create"}
+        with pytest.raises(ConfigError):
+            await provisioning.verify(mine)
+        await provisioning.apply(mine)
+        assert await provisioning.diff(mine) == []
