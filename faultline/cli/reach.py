@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from streams.model.errors import Unreachable
+
 if TYPE_CHECKING:
     from faultline.runtime.settings import Settings
+    from streams.config.settings import KafkaSettings
+
+_CHECKS_S = 5.0
 
 
 def settings_to_reach(config: Path | None) -> Settings:
@@ -36,3 +42,19 @@ def reached(config: Path | None) -> tuple[Settings, bool]:
         for fault in faults:
             click.echo(fault, err=True)
     return settings, not faults
+
+
+async def require_ours(settings: KafkaSettings, cluster: str) -> None:
+    """Refuse topics of another cluster, and a copy of ours: a command would be stored there and never read, and a list would
+    show somebody else's calm. Where it cannot be told in time, it goes on: it may be the kill switch, on a broker in trouble.
+
+    Raises:
+        ConfigError: they belong to another cluster, or to another Kafka.
+    """
+    from streams.kafka import installation
+
+    try:
+        async with asyncio.timeout(_CHECKS_S):
+            await installation.refuse_others(settings, cluster)
+    except (TimeoutError, Unreachable):
+        click.echo("not checked whose topics these are: Kafka did not tell", err=True)

@@ -19,18 +19,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import record
+from faultline.cli.reach import require_ours
 from faultline.cli.read_topics import readable
 from faultline.cli.send_options import SendOptions
 from streams.config.settings import KafkaSettings
-from streams.kafka import installation
 from streams.kafka.clients import consumer, partitions_of, producer, started, topic_name
 from streams.kafka.topics import COMMANDS, TIMELINE, partition_of
 from streams.model.clock import rfc3339, utc_now
 from streams.model.codec import encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import Unreachable
-
-_CHECKS_S = 5.0
 
 
 def command_of(verb: Verb, cluster: str, options: SendOptions, *, incident: str = "", **more: Any) -> Command:
@@ -83,7 +81,7 @@ async def command_session(settings: KafkaSettings, cluster: str) -> AsyncIterato
     reader = consumer(settings, group=None, fetch_max_wait_ms=100)
     try:
         await started(reader, settings)
-        await _require_ours(settings, cluster)
+        await require_ours(settings, cluster)
         name = topic_name(settings, TIMELINE)
         numbers = await partitions_of(reader, name)
         where = TopicPartition(name, partition_of(cluster, len(numbers)))
@@ -92,17 +90,6 @@ async def command_session(settings: KafkaSettings, cluster: str) -> AsyncIterato
         yield CommandSession(settings, cluster, reader)
     finally:
         await reader.stop()
-
-
-async def _require_ours(settings: KafkaSettings, cluster: str) -> None:
-    """Refuse topics on which a command would be stored and never read. Where it cannot be told in time, the command goes on:
-    it may be the kill switch, on a broker in trouble.
-    """
-    try:
-        async with asyncio.timeout(_CHECKS_S):
-            await installation.refuse_others(settings, cluster)
-    except (TimeoutError, Unreachable):
-        click.echo("not checked whose topics these are: Kafka did not tell", err=True)
 
 
 def answers_to(command: Command) -> Callable[[TimelineEntry], bool]:

@@ -196,9 +196,9 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
     is_read = True
     try:
         settings, faults = examined(path)
-        values = _read_file(named)[1] if named else {}
+        root, values = _read_file(named) if named else (None, {})
     except ConfigError as error:
-        settings, faults, values, is_read = None, [f"  {error}"], {}, False
+        settings, faults, root, values, is_read = None, [f"  {error}"], None, {}, False
     if settings is not None and not faults:
         return settings, []
     environment = _variables()
@@ -212,7 +212,7 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
         and not unknown_variables(Settings, environment)
         and told.keys() <= Settings.model_fields.keys()
     )
-    if not (is_told or sure):
+    if not (is_told or sure) or (root is not None and _says_two_things(root)):
         raise _not_reached(named, faults, told)
     try:
         with (
@@ -226,6 +226,12 @@ def load_reach(path: Path | None = None) -> tuple[Settings, list[str]]:
 
 
 _REACH = ("cluster", "kafka")
+
+
+def _says_two_things(root: yaml.Node) -> bool:
+    """Whether the file has a key of the broker or the cluster twice: which of the two is meant, nobody but its author knows."""
+    given = [(str(key.value), value) for key, value in root.value if str(key.value) in _REACH]
+    return len({key for key, _ in given}) < len(given) or any(list(twice(value)) for _, value in given)
 
 
 def _not_reached(named: Path | None, faults: list[str], told: Mapping[str, Any]) -> ConfigError:

@@ -58,12 +58,8 @@ def status(config: Path | None, output: str) -> None:
 
     settings, is_whole = reached(config)
     control, used, view = asyncio.run(_read(settings))
-    if not is_whole:  # what commands have set is known; no limit of settings that cannot be read is
-        show(
-            output,
-            [_as_json(settings, control, ()) | {"mode": None}],
-            lambda: _show_commanded(settings, control),
-        )
+    if not is_whole:
+        show(output, [_commanded(settings, control)], lambda: _show_commanded(settings, control))
         return
     show(
         output,
@@ -72,13 +68,19 @@ def status(config: Path | None, output: str) -> None:
     )
 
 
+def _commanded(settings: Settings, control: Control) -> dict[str, Any]:
+    """What commands have set; null for what settings that cannot be read may say."""
+    known = _as_json(settings, control, ())
+    switch = known["kill_switch"] | {"on": True if control.kill_switch else None, "by_setting": None}
+    return known | {"mode": None, "closed_times": None, "limits": None, "kill_switch": switch}
+
+
 def _show_commanded(settings: Settings, control: Control) -> None:
-    unknown = ("mode, limits, switches of settings", "not known", "")
-    table(
-        ("control", "value", "set by"),
-        [unknown, *_switches(settings.responder, control, utc_now())],
-        empty="",
-    )
+    unknown = ("mode, limits, switches and times of settings", "not known", "")
+    by_command = _switches(settings.responder, control, utc_now())
+    if control.kill_switch is None:
+        by_command[0] = ("kill switch", "not set by command; by the settings: not known", "")
+    table(("control", "value", "set by"), [unknown, *by_command], empty="")
     _show_changes(control)
 
 
@@ -217,10 +219,12 @@ def _send(settings: Settings, verb: Verb, options: SendOptions, **more: Any) -> 
 
 
 async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...], ClusterView]:
+    from faultline.cli.reach import require_ours
     from faultline.cli.read_topics import read_control, read_facts, read_runs_of
     from runbooks.engine.guardrails.limits import limit_usage
     from streams.inventory.cluster_view import ClusterView
 
+    await require_ours(settings.kafka, settings.cluster)
     view = ClusterView(settings.cluster)
     for fact in (await read_facts(settings.kafka, settings.cluster)).values():
         view.put(fact)

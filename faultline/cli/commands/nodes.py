@@ -177,8 +177,10 @@ def _cordoned_by(fact: NodeFact) -> str:
 
 
 async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
+    from faultline.cli.reach import require_ours
     from faultline.cli.read_topics import read_facts, read_runs_of
 
+    await require_ours(settings.kafka, settings.cluster)
     facts = await read_facts(settings.kafka, settings.cluster)
     return facts, await read_runs_of(settings.kafka, settings.cluster)
 

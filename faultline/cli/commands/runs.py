@@ -216,8 +216,10 @@ def _acts_on(run: Run, kind: str, name: str) -> bool:
 
 
 async def _runs(settings: Settings) -> list[Run]:
+    from faultline.cli.reach import require_ours
     from faultline.cli.read_topics import read_runs_of
 
+    await require_ours(settings.kafka, settings.cluster)
     return await read_runs_of(settings.kafka, settings.cluster)
 
 

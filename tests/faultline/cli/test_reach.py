@@ -10,8 +10,9 @@ import pytest
 
 from faultline.cli.main import cli
 from faultline.cli.reach import settings_to_reach
-from streams.kafka import clients, provisioning
-from streams.kafka.topics import CONTROLS, partition_of
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients, installation, provisioning
+from streams.kafka.topics import CONTROLS, Topic, partition_of
 from streams.model.clock import utc_now
 from streams.model.codec import encode
 from streams.model.control import Control, Switch
@@ -124,14 +125,7 @@ async def test_what_commands_have_set_is_shown_and_no_limit_that_nobody_can_read
     own = kafka.settings("reach")
     await provisioning.apply(own)
     control = Control("east-1", kill_switch=Switch("ada", utc_now(), "storage is down"))
-    writer = await clients.started(clients.producer(own), own)
-    await writer.send_and_wait(
-        clients.topic_name(own, CONTROLS),
-        encode(control),
-        key=b"east-1",
-        partition=partition_of("east-1", own.cluster_partitions),
-    )
-    await writer.stop()
+    await produce(own, CONTROLS, control)
     file = written(
         tmp_path,
         f"cluster: east-1\nkafka: {{bootstrap: '{own.bootstrap}', topic_prefix: {own.topic_prefix}}}\n"
@@ -147,8 +141,45 @@ async def test_what_commands_have_set_is_shown_and_no_limit_that_nobody_can_read
     assert "not known" in shown
     assert "shadow" not in shown, "a default stands for nothing"
     told_all = orjson.loads(await told("guard", "status", "-o", "json"))
-    assert (told_all["kill_switch"]["on"], told_all["mode"], told_all["limits"]) == (True, None, [])
+    assert (told_all["kill_switch"]["on"], told_all["mode"], told_all["limits"]) == (True, None, None)
     assert "no runs" in (await told("runs", "list")).lower()
+    await produce(own, CONTROLS, Control("east-1", revision=1))
+    assert "kill switch" in (shown := await told("guard", "status"))
+    assert "off" not in shown, "the settings may have it on"
+    assert orjson.loads(await told("guard", "status", "-o", "json"))["kill_switch"]["on"] is None
+
+
+@pytest.mark.kafka
+async def test_another_clusters_topics_are_not_shown_as_calm(kafka: Kafka, tmp_path: Path) -> None:
+    own = kafka.settings("reach")
+    await provisioning.apply(own)
+    await installation.claim(own, "east-1", "topics apply")
+    file = written(
+        tmp_path,
+        f"cluster: west-1\nkafka: {{bootstrap: '{own.bootstrap}', topic_prefix: {own.topic_prefix}}}\n",
+    )
+    for words in (("guard", "status"), ("runs", "list"), ("nodes", "list"), ("guard", "kill")):
+        with pytest.raises(ConfigError, match="belong to cluster east-1"):
+            await asyncio.to_thread(cli.main, ["--config", str(file), *words], standalone_mode=False)
+
+
+async def produce(settings: KafkaSettings, topic: Topic, control: Control) -> None:
+    writer = await clients.started(clients.producer(settings), settings)
+    try:
+        place = partition_of(control.cluster, settings.cluster_partitions)
+        name = clients.topic_name(settings, topic)
+        await writer.send_and_wait(name, encode(control), key=control.cluster.encode(), partition=place)
+    finally:
+        await writer.stop()
+
+
+def test_a_key_of_the_broker_that_is_there_twice_is_never_guessed(tmp_path: Path) -> None:
+    for more in ("cluster: west-1\n", "kafka: {bootstrap: 'kafka-2:9092'}\n"):
+        with pytest.raises(ConfigError, match="the key is there twice"):
+            settings_to_reach(written(tmp_path, BROKEN + more))
+    inner = BROKEN.replace("topic_prefix: gpu.", "topic_prefix: gpu., topic_prefix: cpu.")
+    with pytest.raises(ConfigError, match="the key is there twice"):
+        settings_to_reach(written(tmp_path, inner))
 
 
 @pytest.mark.parametrize(
