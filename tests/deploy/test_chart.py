@@ -149,6 +149,15 @@ def test_every_component_has_a_switch_or_a_reason() -> None:
         ({"kafka": {"bootstrap": "kafka"}}, "bootstrap"),
         ({"kafka": {"bootstrap": "kafka:9092,"}}, "bootstrap"),
         ({"extraEnv": [{"name": "FAULTLINE_RESPONDER__MODE", "value": "auto"}]}, "set the value mode"),
+        ({"extraEnv": [{"name": "faultline_responder__mode", "value": "auto"}]}, "set the value mode"),
+        (
+            {"extraEnv": [{"name": "FAULTLINE_RESPONDER", "value": '{"mode": "auto"}'}]},
+            "FAULTLINE_RESPONDER cannot be set",
+        ),
+        (
+            {"extraEnv": [{"name": "FAULTLINE_CONFIG", "value": "/tmp/own.yaml"}]},
+            "FAULTLINE_CONFIG cannot be set",
+        ),
         (
             {"processes": {"responder": {"extraEnv": [{"name": "FAULTLINE_CLUSTER", "value": "b"}]}}},
             "set the value cluster",
