@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from faultline.checks.finding import CheckFinding
 from faultline.runtime.settings import Settings
-from streams.config.settings import KafkaSettings
 from streams.config.tenant_settings import Tenant, tenant_of
 from streams.kafka import clients
 from streams.kafka.plain_errors import plain
@@ -29,40 +27,22 @@ async def probe_teams(settings: Settings) -> list[CheckFinding]:
 
     Raises:
         Unreachable: when no broker answers.
-        ConfigError: when there is no topic `inventory`.
     """
-    jobs = await _jobs(settings.kafka, settings.cluster)
+    kafka, cluster = settings.kafka, settings.cluster
+    try:
+        latest = await clients.read_to_end(kafka, INVENTORY, partition_of(cluster, kafka.cluster_partitions))
+    except KafkaError as error:
+        raise Unreachable(f"Kafka at {kafka.bootstrap}: {plain(error)}") from error
+    values = [record.value or b"" for key, record in latest.items() if key.startswith(f"{cluster}/job/")]
+    jobs = [fact for value in values if (fact := _fact(value)) is not None]
     return list(team_findings(settings.responder.tenants, jobs))
 
 
-async def _jobs(settings: KafkaSettings, cluster: str) -> Collection[JobFact]:
-    reader = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
-    name, prefix = clients.topic_name(settings, INVENTORY), f"{cluster}/job/".encode()
-    found: dict[bytes, JobFact] = {}
-    try:
-        await clients.started(reader, settings)
-        number = partition_of(cluster, len(await clients.partitions_of(reader, name)))
-        async for batch in clients.batches_to_end(reader, TopicPartition(name, number)):
-            for record in batch:
-                key = record.key or b""
-                if key.startswith(prefix):
-                    found.pop(key, None)
-                    if (fact := _fact(record.value)) is not None:
-                        found[key] = fact
-    except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
-    finally:
-        await reader.stop()
-    return found.values()
-
-
-def _fact(value: bytes | None) -> JobFact | None:
-    if value is None:
-        return None
+def _fact(value: bytes) -> JobFact | None:
     try:
         fact = decode(FactRecord, value).fact
     except BadInput:
-        return None  # of a later release: `doctor` has told that by the members of groups
+        return None  # of a later release: `doctor` tells that by the members of groups
     return fact if isinstance(fact, JobFact) else None
 
 

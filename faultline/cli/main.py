@@ -229,7 +229,7 @@ def _print_traceback(kind: type[BaseException], error: BaseException, trace: Tra
 
 
 def _exit_code(error: Exception) -> int:
-    """What ACLs deny is a refusal: whoever waits for Kafka to come back would wait for good."""
+    """A right or login that Kafka refuses is a no: whoever waits for Kafka to come back would wait for good."""
     loaded = sys.modules.get("streams.kafka.plain_errors")
     return EXIT_NO if loaded is not None and loaded.is_denial(error) else EXIT_UNREACHABLE
 

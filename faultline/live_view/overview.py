@@ -33,10 +33,12 @@ class Overview:
     @property
     def _run_is_lost(self) -> bool:
         """Whether its state or a node's marks show that a run acted, and none is there. Only who has read all runs can tell."""
-        acted = self.incident.state in (IncidentState.MITIGATING, IncidentState.VERIFYING) or bool(
-            self.repairs
+        if self.runs or self.incident.state.is_over:
+            return False
+        return bool(self.repairs) or self.incident.state in (
+            IncidentState.MITIGATING,
+            IncidentState.VERIFYING,
         )
-        return acted and not self.runs and not self.incident.state.is_over
 
     @property
     def rank(self) -> int:

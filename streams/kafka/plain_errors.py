@@ -75,7 +75,7 @@ def plain(error: BaseException) -> str:
 
 
 def is_denial(error: BaseException | None) -> bool:
-    """Whether Kafka's ACLs are why a call failed: the broker answers, and to try again does not help."""
+    """Whether a call failed because Kafka refuses this user, a right or the login: to try again does not help."""
     return error is not None and (
         isinstance(error, Denied) or type(error) in _DENIALS or is_denial(error.__cause__)
     )
@@ -83,15 +83,13 @@ def is_denial(error: BaseException | None) -> bool:
 
 def _named(error: BrokerResponseError) -> str:
     """The topics or group that a denial is about, where aiokafka tells."""
-    told = error.args[0] if error.args else ()
-    names = (
-        [told]
-        if isinstance(told, str)
-        else sorted(told)
-        if isinstance(told, set | frozenset | tuple | list)
-        else []
-    )
-    return f" {', '.join(map(str, names))}" if names else ""
+    match error.args:
+        case (str(name),):
+            return f" {name}"
+        case (set() | frozenset() | list() | tuple() as names,) if names:
+            return f" {', '.join(sorted(names))}"
+        case _:
+            return ""
 
 
 @contextmanager

@@ -76,11 +76,12 @@ def _commanded(settings: Settings, control: Control) -> dict[str, Any]:
 
 
 def _show_commanded(settings: Settings, control: Control) -> None:
-    unknown = ("mode, limits, switches and times of settings", "not known", "")
+    rows = [("mode, limits, switches and times of settings", "not known", "")]
     by_command = _switches(settings.responder, control, utc_now())
-    if control.kill_switch is None:
-        by_command[0] = ("kill switch", "not set by command; by the settings: not known", "")
-    table(("control", "value", "set by"), [unknown, *by_command], empty="")
+    if control.kill_switch is None:  # then no row may say that it is off
+        rows.append(("kill switch", "not set by command; by the settings: not known", ""))
+        by_command = [row for row in by_command if row[0] != "kill switch"]
+    table(("control", "value", "set by"), [*rows, *by_command], empty="")
     _show_changes(control)
 
 
