@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import TypeVar
 
+from streams.model.clock import not_ahead
 from streams.model.entity import Entity
 from streams.model.signal import Attribute, Evidence, Severity, Signal, SignalState
 
@@ -22,7 +23,6 @@ KEPT_EACH_END = 6
 EVIDENCE_TEXT = 320
 """Characters of the raw line that are kept here; the record itself is found by its coordinates."""
 
-FUTURE = timedelta(minutes=5)
 PAST = timedelta(hours=24)
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def sighting(signal: Signal) -> Sighting | None:
     """
     if signal.observed_at - signal.occurred_at > PAST:
         return None
-    at = signal.occurred_at if signal.occurred_at <= signal.observed_at + FUTURE else signal.observed_at
+    at = not_ahead(signal.occurred_at, signal.observed_at)
     waited = signal.attributes.get("elapsed_ms")
     began = at
     if isinstance(waited, int) and waited > 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streams.detect.finding import Finding, Stream
-from streams.model.clock import to_millis
+from streams.model.clock import not_ahead, to_millis
 from streams.model.entity import PodRef
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
@@ -49,7 +49,7 @@ class _Pace(NamedTuple):
 def pace(pod: PodRef, step: int, line: LogLine, stream: Stream) -> Finding | None:
     """What a step that a pod logs says of its pace: that it has become slow, or is well again; None where it says no news."""
     table, key = stream.rule_state.table("job.pace", _MAX_PODS), (pod.namespace, pod.name)
-    at = to_millis(line.at or stream.received_at)
+    at = to_millis(not_ahead(line.at, stream.received_at))
     known = table.get(key)
     before = _Pace(*known) if known is not None else None  # type: ignore[arg-type]
     if before is None:

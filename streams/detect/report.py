@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from streams.detect.finding import Finding
 from streams.detect.job_claims import may_report
 from streams.detect.notice_times import with_time
+from streams.model.clock import not_ahead
 from streams.model.entity import SLURM, Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import (
@@ -22,8 +23,6 @@ from streams.model.signal import (
     Signal,
     signal,
 )
-
-_AHEAD = timedelta(minutes=5)
 
 
 class Report(NamedTuple):
@@ -42,9 +41,7 @@ class Report(NamedTuple):
     @property
     def occurred_at(self) -> datetime:
         """When it happened. A time that is ahead of its record by more than clock drift is replaced by the record's."""
-        received_at = self.record.timestamp
-        at = self.finding.at or self.observation.at or received_at
-        return received_at if at - received_at > _AHEAD else at
+        return not_ahead(self.finding.at or self.observation.at, self.record.timestamp)
 
     def _hearsay(self) -> Mapping[str, Attribute] | None:
         """The attributes of what a job's output says of hardware; None for what its speaker can bear witness to."""

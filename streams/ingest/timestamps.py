@@ -11,6 +11,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from streams.model.clock import FUTURE
+
 _EARLIEST_S = 1e8
 """1973: smaller numbers are seconds since boot."""
 
@@ -31,9 +33,6 @@ _BSD = re.compile(
 )
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-FUTURE = timedelta(minutes=5)
-"""How far a line may be ahead of its arrival: clocks differ by seconds, time zones by more than this."""
-
 _ZONES = timedelta(hours=14, minutes=5)
 """A time without a year that is ahead by at most this is in another zone; beyond, it is of the year before."""
 

@@ -18,6 +18,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 MonotonicClock = Callable[[], float]
 """Seconds on a clock that never jumps and that keeps counting while the process is frozen."""
 
+FUTURE = timedelta(minutes=5)
+"""How far another clock may be ahead: clocks differ by seconds, time zones by more than this."""
+
 
 def utc_now() -> datetime:
     """The wall clock, aware, in UTC."""
@@ -35,6 +38,13 @@ def boot_seconds() -> float:
 def from_millis(millis: int) -> datetime:
     """A Kafka timestamp (milliseconds since the epoch) as an aware datetime."""
     return EPOCH + millis * _MILLISECOND
+
+
+def not_ahead(at: datetime | None, received_at: datetime) -> datetime:
+    """A time that somebody else wrote, of what was received then: the latter where none was written, or one ahead of it by more
+    than clocks drift.
+    """
+    return received_at if at is None or at - received_at > FUTURE else at
 
 
 def to_millis(at: datetime) -> int:

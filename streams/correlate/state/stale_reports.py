@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.sightings import FUTURE, PAST
-from streams.model.clock import rfc3339
+from streams.correlate.sightings import PAST
+from streams.model.clock import FUTURE, rfc3339
 from streams.model.conversation import TimelineEntry
 from streams.model.signal import Attribute, Signal
 

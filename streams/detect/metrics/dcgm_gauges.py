@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import timedelta
 from functools import lru_cache
 
 from streams.detect import sxid_catalog, xid_catalog
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Key
-from streams.model.clock import to_millis
+from streams.model.clock import not_ahead, to_millis
 from streams.model.digest import digest
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
@@ -31,7 +30,6 @@ _LAST_SXIDS = {
     "dcgm_fi_dev_nvswitch_non_fatal_errors": "Non-fatal",
 }
 _BARE_UUID = re2_patterns.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
-_AHEAD = timedelta(minutes=5)
 _MAX_CODE = 100_000
 _MAX_GPUS = 200_000
 
@@ -125,10 +123,7 @@ def _xid(number: int, gpu: Gpu, identity: Attributes) -> Finding:
 
 def at_ms(sample: Sample, stream: Stream) -> int:
     """When the sample was taken, milliseconds. A time in the future counts as now: it would make all later samples look late."""
-    at = sample.at
-    if at is None or at - stream.received_at > _AHEAD:
-        return to_millis(stream.received_at)
-    return _millis(at)
+    return _millis(not_ahead(sample.at, stream.received_at))
 
 
 _millis = lru_cache(1024)(to_millis)

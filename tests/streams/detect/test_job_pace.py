@@ -63,3 +63,12 @@ USUAL = {
 @pytest.mark.parametrize("name", USUAL)
 def test_what_a_job_does_all_day_is_not_slow(name: str) -> None:
     assert not slow(USUAL[name])
+
+
+def test_one_line_of_a_clock_that_is_far_ahead_silences_nothing() -> None:
+    detector, found = Detector("c1"), list[Signal]()
+    for number, (seconds, step) in enumerate(at_pace((60, 10), (40, 5))):
+        at = NOW + timedelta(seconds=seconds)
+        said = at + timedelta(days=30) if number == 20 else at
+        found += detector.detect(record(line(said, step), topic="raw.job-logs", at=at, offset=number)).signals
+    assert [s.attributes["subtype"] for s in found if s.kind == "job.stalled"] == ["slow"]
