@@ -194,7 +194,7 @@ class Engine:
     def _publish(self, touched: Touched, now: datetime) -> Changes:
         places = touched.places() | self._publisher.places_that_mention(touched.mentioned)
         places = places.union(*(self._causes.places_of(cause) for cause in touched.causes))
-        by_place = {place: self._causes.at(place) for place in places}
+        by_place = {place: list(map(self._jobs.doubted, self._causes.at(place))) for place in places}
         if self._weighed is not None:
             self._weighed(h for _, found in sorted(by_place.items()) for h in found)
         claims = self._jobs.claims({h.id for found in by_place.values() for h in found})

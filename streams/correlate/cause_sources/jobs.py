@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import NodeCauses
@@ -247,6 +248,13 @@ class JobCauses(CauseSource):
             if others := [h for h in verdict.hypotheses if h.id != incident.id]:
                 return others[0]
         return None
+
+    def doubted(self, h: Hypothesis) -> Hypothesis:
+        """A root that is told when the ranks that it explains have had time to name somebody else."""
+        jobs = self._claimed.get(h.id, ())
+        told_at = [self._verdicts[job].doubted.get(h.id) for job in jobs]
+        known = [at for at in told_at if at is not None]
+        return replace(h, ready_at=max(h.ready_at, min(known))) if known and len(known) == len(told_at) else h
 
     def suspected(self) -> set[str]:
         """Nodes that the ranks of any job suspect."""

@@ -74,6 +74,8 @@ def fabric_storm(
     switch, _, port = name.partition("/")
     root = Entity(cluster, switch=switch, port=port)
     known = row.link is not None
+    # What is at the end of an unknown port may tell so itself, with its next sample.
+    settle = config.storm_settle if known else config.scrape
     reports = [s for group in row.seen.values() for s in group if _is_by_switch(s)]
     peer = f"{row.link.peer_switch} {row.link.peer_port or ''}".strip() if row.link else ""
     where = (
@@ -86,7 +88,7 @@ def fabric_storm(
             family=IncidentFamily.PFC_STORM,
             **session.times(),
             certainty=Certainty.LIKELY if known else Certainty.WEAK,
-            ready_at=min(s.seen_at for s in session.sightings) + config.storm_settle,
+            ready_at=min(s.seen_at for s in session.sightings) + settle,
             rule="no access source",
             lag=config.skew,
             why=f"port {port} of {switch} is paused and {where}: no host can be named, so none is closed",

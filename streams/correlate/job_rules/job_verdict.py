@@ -62,7 +62,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.model.clock import span, to_the_second
-from streams.model.entity import Entity
+from streams.model.entity import SLURM_JOB, Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.message import some
@@ -234,9 +234,10 @@ def _judge_hang(
             verdict.claim(cause, episode, episode.lines)
             return
     ready_at = _ready_at(finding, episode, config)
-    if not finding.node and any(map(is_partial, placed_at(evidence.placements, episode.start, config))):
-        # What is silent may stand on a node that its scheduler has not missed yet: nobody knows that the job is there.
-        ready_at = max(ready_at, episode.seen_at + config.missed_late)
+    if not finding.node and evidence.job.kind == SLURM_JOB:
+        # What is silent may stand on a node that Slurm has not missed yet. That the job is there, nobody may know either.
+        partial = any(map(is_partial, placed_at(evidence.placements, episode.start, config)))
+        ready_at = max(ready_at, (episode.seen_at if partial else episode.start) + config.missed_late)
     teardown = _teardown(torn_down, episode, config)
     candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
@@ -280,11 +281,14 @@ def _judge_hang(
         verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
         return
-    if (weak := weak_cause(evidence, episode, finding, config)) is not None:
+    weak = weak_cause(evidence, episode, finding, config)
+    if weak is None and not finding.mismatch:
+        weak = ill_where_pods_ended(evidence, episode, config)
+    if weak is not None:
+        # As long as where the culprit is likely: it is named for its sign, not by the ranks.
+        settled = ready_at if finding.complete else max(ready_at, episode.seen_at + config.doubt_settle)
+        verdict.doubted.setdefault(weak.id, settled)
         verdict.claim(weak.id, episode, [*episode.lines, *teardown])
-        return
-    if (ill := ill_where_pods_ended(evidence, episode, config)) is not None and not finding.mismatch:
-        verdict.claim(ill.id, episode, [*episode.lines, *teardown])
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     if finding.rule == WANDERS and (

@@ -44,6 +44,8 @@ class JobVerdict:
 
     claims: dict[Cause, list[Sighting]] = field(default_factory=dict)
     explained: list[tuple[datetime, datetime, Cause]] = field(default_factory=list)
+    doubted: dict[Cause, datetime] = field(default_factory=dict)
+    """Weak causes of hangs, each with when it may be told: ranks that have not reported may yet name somebody."""
     hypotheses: list[Hypothesis] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     blames: list[Blame] = field(default_factory=list)

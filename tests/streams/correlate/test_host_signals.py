@@ -349,6 +349,23 @@ def test_one_fault_seen_many_times_is_one_incident_at_its_root(name: str, backwa
     assert (world.only().family, world.only().root.key) == (family, root)
 
 
+def test_a_weak_sign_is_told_of_a_hang_when_the_ranks_have_had_time_to_name_somebody() -> None:
+    """Watchdogs speak as far apart as ranks came to wait: until then several nodes are silent, and one of them has a sign."""
+    waiting = [r for r in range(8 * len(FOUR)) if r // 8 != 1]
+    early, late = waiting[:8], waiting[8:]
+    world = World(cluster({"llama": FOUR}))
+    story = [
+        sign("node.kernel", FOUR[1], 0, "soft_lockup"),
+        *timeouts("llama", early, 605),
+        *timeouts("llama", late, 640),
+    ]
+    for signal in story:
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=5)
+        world.see(signal)
+    world.pass_to(900, step=5)
+    assert [(i.family, i.root.node) for i in world.published.values()] == [("silent_node", FOUR[1])]
+
+
 APART: dict[str, list[Signal]] = {
     "a hot GPU and, an hour later, one off the bus": [
         sign("gpu.thermal", "n1", 0, "thermal_slowdown", index=2),

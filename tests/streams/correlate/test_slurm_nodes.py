@@ -44,6 +44,24 @@ def test_what_its_peers_say_minutes_before_slurm_does_is_part_of_it() -> None:
     assert found(told(story)) == [("node_down", "cn003", ["4242"])]
 
 
+def test_a_hang_that_names_nobody_is_not_told_before_slurm_can_miss_a_node() -> None:
+    world = World()
+    for one in (says("running", 0, ALL, gpus=8), unanswered("cn001", "10.0.0.3", 608)):
+        world.see(one)
+    world.pass_to(900, step=10)
+    assert not world.published
+    world.see(down("cn003", 905))
+    world.pass_to(1400, step=10)
+    assert [(i.family, i.root.node) for i in world.published.values()] == [("node_down", "cn003")]
+
+
+def test_a_hang_that_names_nobody_is_told_when_no_node_is_missed() -> None:
+    world = told([says("running", 0, ALL, gpus=8), unanswered("cn001", "10.0.0.3", 608)], until=960)
+    assert not world.published
+    world.pass_to(975)
+    assert [i.family for i in world.published.values()] == ["hang"]
+
+
 def test_it_is_dated_to_when_the_controller_first_missed_it_whatever_is_read_first() -> None:
     story = [says("running", 0, ALL), missed("cn003", 100), down("cn003", 130), down("cn003", 140, back=True)]
     story += [missed("cn003", 1660), missed("cn003", 1760), down("cn003", 1930)]
