@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import PlaceKind
 from streams.correlate.state.rows import DocumentRow
 from streams.model.incident import IncidentState
@@ -25,14 +27,16 @@ def known_for(row: DocumentRow, closed: bool, config: Config) -> timedelta:
     return config.stale if own and by_itself else config.retention
 
 
-def is_old_news(h: Hypothesis, now: datetime, config: Config) -> bool:
+def is_old_news(h: Hypothesis, claimed: Iterable[Sighting], now: datetime, config: Config) -> bool:
     """Whether a job's own failure, or a link that is up again, was known for so long without being an incident that only
     forgetting makes it one.
 
-    The signs of progress that it went on after are thinned out, and what explained it is forgotten.
+    The signs of progress that it went on after are thinned out, and what explained it is forgotten: that may lie before it by
+    `before`, and what became of it by then. `claimed` are the symptoms that follow from it.
     """
     link = h.family in _LINKS and h.cleared_at is not None
     if not h.causes or not (link or h.place.kind is PlaceKind.JOB):
         return False
-    known = max([h.ready_at, *(s.seen_at for s in h.causes), *([h.brief_until] if h.brief_until else [])])
-    return now - known > config.retention
+    heard = (s.seen_at for s in (*h.causes, *claimed))
+    known = max([h.ready_at, *heard, *([h.brief_until] if h.brief_until else [])])
+    return now - known > max(config.retention - 2 * config.before, config.retention / 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import TypeVar
 
 from streams.correlate.changes import Changes, timeline_entry
@@ -132,7 +133,7 @@ class Publisher:
         if h.id not in self._state.documents:
             if h.ready_at > now:
                 return Fate.WAITS
-            if is_old_news(h, now, self._config):
+            if is_old_news(h, chain.from_iterable(claims.values()), now, self._config):
                 return Fate.OLD_NEWS
             if _may_be_brief(h, claims, now):
                 return Fate.BRIEF

@@ -105,6 +105,14 @@ def test_what_the_processes_of_a_deleted_job_leave_is_no_incident(deleted_at: fl
     assert world.incidents() == []
 
 
+def test_what_a_deleted_job_left_is_none_either_when_its_deletion_is_forgotten() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), 0)
+    world.see(closed(0, 1, 5), *(closed(2, 1, 10 + 10 * i) for i in range(7)))
+    world.pass_to(2900, step=5)
+    assert not world.revisions
+
+
 def test_a_job_that_stands_again_under_its_name_was_not_deleted_for_good() -> None:
     world = World(cluster({"llama": FOUR}))
     world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), 0)
