@@ -32,6 +32,10 @@ _LEAD = timedelta(seconds=2)
 
 _CRASHES = frozenset({"4", "7", "8", "11", "-4", "-7", "-8", "-11", "132", "135", "136", "139"})
 """Exit codes and signals of a process that crashed: illegal instruction, bus error, arithmetic, an address that is not there."""
+_CRASH_WORDS = frozenset(
+    {"Segmentation fault", "Bus error", "Illegal instruction", "Floating point exception"}
+)
+"""The same, where a launcher or a shell has words for it."""
 _OF_CHIPS = frozenset({"cuda_error", "not_a_number"})
 """Failures that a chip which computes wrongly leaves as well as bad code does."""
 _LEADS = "rank 0 "
@@ -48,7 +52,10 @@ def crashed(s: Sighting) -> bool:
     """
     if s.kind != SignalKind.JOB_FAILED:
         return False
-    return s.text("subtype") in _OF_CHIPS or not _CRASHES.isdisjoint((s.text("exitcode"), s.text("signal")))
+    numbers = (s.text("exitcode"), s.text("signal"))
+    return (
+        s.text("subtype") in _OF_CHIPS or not _CRASHES.isdisjoint(numbers) or s.text("reason") in _CRASH_WORDS
+    )
 
 
 def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:

@@ -14,6 +14,7 @@ from tests.streams.correlate.world import (
     World,
     at,
     cluster,
+    failed,
     job,
     not_ready,
     pause,
@@ -94,6 +95,18 @@ def test_a_job_that_is_ended_on_purpose_and_starts_again_is_no_incident() -> Non
     world.see(not_ready("n2", 190))
     world.pass_to(600)
     assert [i.family for i in world.incidents()] == ["node_down"]
+
+
+@pytest.mark.parametrize("reason", ["Segmentation fault", "Bus error"])
+def test_ranks_that_wait_for_a_process_of_which_a_shell_says_that_it_crashed_accuse_no_node(
+    reason: str,
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 2, 0, reason=reason, pid=4411))
+    world.pass_to(600, step=5)
+    world.see(*timeouts("llama", [r for r in range(32) if r != 20], 601))
+    world.pass_to(900, step=5)
+    assert {(i.family, i.root.job) for i in world.published.values()} == {("application", job("llama"))}
 
 
 @pytest.mark.parametrize("deleted_at", [8, -60])
