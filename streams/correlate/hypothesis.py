@@ -16,6 +16,8 @@ from streams.model.incident import Candidate, Certainty, incident_id
 from streams.model.signal import Attribute
 
 Retry = Literal["", "waits", "over"]
+BY_JOBS = "several jobs at once"
+"""The rule of a network of which several jobs' connections tell at one moment, and nothing else."""
 ERROR_COUNTERS = "error counters"
 """The rule of a link that works, with errors."""
 FAR_END_UNKNOWN = "far_end_unknown"
@@ -101,9 +103,13 @@ class Hypothesis:
         return (level(self.certainty), families()[self.family].rank)
 
 
+SOMEWHERE = ""
+"""The name under which that is put together of which nobody knows the switch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """One job's failing connections that meet under one leaf, as votes count them."""
+    """One job's failing connections that meet under one leaf, as votes count them; or that meet nowhere, at `SOMEWHERE`."""
 
     switch: str
     job: JobRef

@@ -140,7 +140,7 @@ class JobCauses(CauseSource):
             placements=placements,
             failed=failed,
             causes=causes,
-            near_storms=self._near_storms(causes, nodes) if reports else frozenset(),
+            near_storms=self._near_storms(key, causes, nodes) if reports else frozenset(),
             closed=self._incarnations.closed(h.id for h in causes),
             leafs=self._leafs(causes, nodes) if reports else {},
             moved=moves_of(self._state, self._placements, key),
@@ -189,14 +189,15 @@ class JobCauses(CauseSource):
         found = {node: self._topology.switches_of(node) for node in sorted(nodes)}
         return {node: next(iter(switches)) for node, switches in found.items() if len(switches) == 1}
 
-    def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
+    def _near_storms(self, job: str, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""
         wide = [h for h in causes if h.domain in ("pfc", "fabric")]
         if not wide:
             return frozenset()
         leafs = set[str]().union(*(self._topology.switches_of(node) for node in nodes))
         paused = sorted(s.at for s in self._evidence_cache.pauses(nodes) if is_victim(s))
-        return frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused))
+        blamed = {h.id for h in wide if any(j.key == job for j in h.jobs)}
+        return frozenset(h.id for h in wide if h.id in blamed or self._reaches(h, nodes, leafs, paused))
 
     def _reaches(
         self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[datetime]

@@ -15,8 +15,8 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link
 from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
-from streams.correlate.fabric_rules.switch_faults import SOMEWHERE, LinkFaultsBySwitch
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
+from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.job_rules.verdict import Suspicion

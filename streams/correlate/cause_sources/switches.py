@@ -15,14 +15,13 @@ from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
     BY_VOTES,
-    SOMEWHERE,
     LinkFaultsBySwitch,
     SwitchFault,
     explains,
     switch_faults,
 )
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
-from streams.correlate.hypothesis import Blame, Hypothesis
+from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, PortRow

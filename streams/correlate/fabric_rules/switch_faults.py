@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_orders, unfelt
-from streams.correlate.hypothesis import FAR_END_UNKNOWN, Blame, Hypothesis, rejected
+from streams.correlate.hypothesis import BY_JOBS, FAR_END_UNKNOWN, SOMEWHERE, Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import distinct, latest_end, order
@@ -28,8 +28,8 @@ from streams.model.signal import Attribute
 
 FAMILY = IncidentFamily.FABRIC_FAULT
 BY_VOTES = "failing leaf"
-SOMEWHERE = ""
-"""The name under which links are put together whose switch nobody knows."""
+_LEAST_PAIRS = 3
+"""So many pairs of a job's nodes must fail before it tells of the network between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ def switch_faults(
     falls = sorted(
         ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
     )
+    blames = blames if switch else _of_several_jobs(blames, config)
     lost = [(m, fault) for m, fault in falls if switch or not _is_brief(m, config)]
     # Somewhere in a large cluster links bounce all the time: those that do so at one moment have a reason in common. A link
     # that has trouble of its own besides keeps it.
@@ -216,10 +217,14 @@ def _lost(
 
 
 def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Config) -> Hypothesis:
-    """A switch that jobs blame and that says nothing itself: packets are lost, no link is."""
+    """A switch that jobs blame and that says nothing itself: packets are lost, no link is. Where nobody knows which, several
+    jobs say so at once.
+    """
     jobs = sorted({b.job for b in voters}, key=lambda j: j.key)
     first = min(voters, key=lambda b: (b.start, b.job.key))
     many = f"; {len(jobs) - 1} more job(s) say the same" if len(jobs) > 1 else ""
+    if root.switch is None:
+        many += ": something between their nodes is at fault, which switch is not known"
     return Hypothesis(
         place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
         root=root,
@@ -229,7 +234,7 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
         fault_at=min(b.start for b in voters),
         last_at=max(b.last for b in voters),
         ready_at=min(b.ready_at for b in voters),
-        rule=BY_VOTES,
+        rule=BY_VOTES if root.switch else BY_JOBS,
         lag=config.scrape,
         stops=families()[FAMILY].stops,
         why=f"{first.job}: {first.why}{many}; no host is at fault, so none is closed",
@@ -239,6 +244,18 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
         jobs=tuple(jobs),
         facts={"source": str(root), "failing_pairs": sum(b.pairs for b in voters)},
     )
+
+
+def _of_several_jobs(blames: Sequence[Blame], config: Config) -> list[Blame]:
+    """Those that meet nowhere which began with another job's, and what follows soon after: a job alone may have two ill nodes."""
+    found: list[Blame] = []
+    wide = [b for b in blames if b.pairs >= _LEAST_PAIRS]
+    for blame in sorted(blames, key=lambda b: (b.start, b.job.key)):
+        others = (b for b in wide if b.job != blame.job and abs(b.start - blame.start) <= config.leaf_window)
+        together = blame in wide and next(others, None) is not None
+        if together or (found and blame.start - max(b.last for b in found) <= config.link_quiet):
+            found.append(blame)
+    return found
 
 
 def explains(switch: Hypothesis, other: Hypothesis) -> bool:

@@ -28,6 +28,8 @@ Level = Literal["nic", "node", "leaf", "process", "none"]
 
 FAILING_CONNECTIONS = "failing connections"
 """The rule of a node at which several failing connections meet."""
+ONE_PAIR, NO_COMMON_END = "one failing pair", "no common end"
+"""The rules of those that meet nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def _meeting(found: Sequence[Edge], addresses: Addresses) -> Vote:
         why = (
             f"only the connection between {pairs[0][0]} and {pairs[0][1]} fails: either end may be the cause"
         )
-        return Vote(rule="one failing pair", why=why, suspects=pairs[0], pairs=1)
+        return Vote(rule=ONE_PAIR, why=why, suspects=pairs[0], pairs=1)
     return _leaf(pairs, addresses)
 
 
@@ -232,7 +234,7 @@ def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses) -> Vote:
         if len(under) > 1 and elsewhere:
             why = f"{text}, but each has an end under leaf {leaf} ({len(under)} nodes there)"
             return Vote("leaf", None, None, leaf, "failing leaf", why, tuple(ends[:16]), len(pairs))
-    return Vote(rule="no common end", why=text, suspects=tuple(ends[:16]), pairs=len(pairs))
+    return Vote(rule=NO_COMMON_END, why=text, suspects=tuple(ends[:16]), pairs=len(pairs))
 
 
 def _died_first(found: Sequence[Edge]) -> Vote:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import ERROR_COUNTERS, FAR_END_UNKNOWN, Hypothesis
+from streams.correlate.hypothesis import BY_JOBS, ERROR_COUNTERS, FAR_END_UNKNOWN, Hypothesis
 from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
@@ -97,11 +97,24 @@ def fabric_for(
         c
         for c in evidence.causes
         if c.domain == "fabric"
+        and c.rule != BY_JOBS
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
         and (not is_judged_by_jobs(c) or _crosses(c, evidence, episode, finding, config))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def between_jobs(evidence: JobEvidence, episode: Episode, config: Config) -> Hypothesis | None:
+    """The network between several jobs' nodes, of which this one tells with them; where nothing else explains it."""
+    found = [
+        c
+        for c in evidence.causes
+        if c.rule == BY_JOBS
+        and c.id in evidence.near_storms
+        and in_time(c, episode.start, episode.reported_at, evidence, config)
+    ]
+    return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 
 
 def is_judged_by_jobs(port: Hypothesis) -> bool:

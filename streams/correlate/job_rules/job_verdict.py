@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import Blame, Hypothesis
+from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
 from streams.correlate.job_rules.accused_hosts import AccusedHosts
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
 from streams.correlate.job_rules.blockers import evaluate_blockers, for_a_service
-from streams.correlate.job_rules.connection_votes import only_deaths
+from streams.correlate.job_rules.connection_votes import NO_COMMON_END, ONE_PAIR, Vote, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import (
+    between_jobs,
     broken_before,
     evicting_node,
     explaining,
@@ -290,6 +291,14 @@ def _judge_hang(
         verdict.doubted.setdefault(weak.id, settled)
         verdict.claim(weak.id, episode, [*episode.lines, *teardown])
         return
+    if finding.vote is not None and finding.vote.rule in (ONE_PAIR, NO_COMMON_END) and not finding.mismatch:
+        # Other jobs that fail so at this moment are told of by this one, and this one by them; dead nodes are missed before that.
+        settle = config.hang_settle if finding.complete else 2 * config.doubt_settle
+        ready_at = max(ready_at, episode.seen_at + settle)
+        verdict.blames.append(_blame(SOMEWHERE, finding.vote, evidence, episode, ready_at))
+        if (network := between_jobs(evidence, episode, config)) is not None:
+            verdict.claim(network.id, episode, [*episode.lines, *teardown])
+            return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     if finding.rule == WANDERS and (
         known := next((h for h in verdict.hypotheses if h.rule == WANDERS), None)
@@ -307,8 +316,12 @@ def _blamed(
     vote = finding.vote
     if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
         return None
+    return _blame(vote.leaf, vote, evidence, episode, ready_at)
+
+
+def _blame(switch: str, vote: Vote, evidence: JobEvidence, episode: Episode, ready_at: datetime) -> Blame:
     lines = tuple(t.sighting for t in episode.reports if t.sighting.kind == SignalKind.NCCL_ERROR)
-    return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
+    return Blame(switch, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 
 def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:

@@ -13,7 +13,7 @@ from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Attribute, Signal
 from tests.streams.correlate.deliveries import Arrival, essence, on_time, outcome
-from tests.streams.correlate.world import CLUSTER, GPUS, World, at, cluster, job, nccl_error, nic
+from tests.streams.correlate.world import CLUSTER, GPUS, World, at, cluster, job, nccl_error, nic, not_ready
 
 NODES = [f"n{i}" for i in range(12)]
 JOBS: dict[str, Sequence[str]] = {
@@ -64,9 +64,57 @@ def test_jobs_whose_failing_connections_meet_under_one_leaf_are_one_incident_the
 
 def test_connections_that_fail_everywhere_blame_no_switch() -> None:
     world = World(facts())
-    world.see(*failing("llama", [("n0", "n4"), ("n5", "n8"), ("n1", "n8")], 10))
-    world.pass_to(120)
+    world.see(*failing("llama", LOOSE, 10))
+    world.pass_to(140)
     assert world.only().family == "hang"
+
+
+LOOSE = [("n0", "n4"), ("n5", "n8"), ("n1", "n8")]
+APART = [("n2", "n6"), ("n9", "n10"), ("n3", "n10")]
+
+
+def test_several_jobs_whose_connections_fail_everywhere_at_once_are_one_fault_of_the_network() -> None:
+    world = World(facts())
+    world.see(*failing("llama", LOOSE, 10), *failing("gemma", APART, 14))
+    world.pass_to(900, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.kind) == ("fabric_fault", "cluster")
+    assert incident.jobs == (job("gemma"), job("llama"))
+    assert len(world.published) == 1
+
+
+def test_what_fails_so_minutes_later_while_it_lasts_belongs_to_it_though_only_one_connection_does() -> None:
+    world = World(facts())
+    world.see(*failing("llama", LOOSE, 10), *failing("gemma", APART, 14))
+    world.pass_to(300, step=5)
+    world.see(*failing("gemma", [("n3", "n10")], 310))
+    world.pass_to(900, step=5)
+    assert [i.family for i in world.published.values()] == ["fabric_fault"]
+
+
+def test_jobs_whose_connections_fail_minutes_apart_have_nothing_in_common() -> None:
+    world = World(facts())
+    world.see(*failing("llama", LOOSE, 10))
+    world.pass_to(130, step=5)
+    world.see(*failing("gemma", APART, 140))
+    world.pass_to(600, step=5)
+    assert [i.family for i in world.published.values()] == ["hang", "hang"]
+
+
+def test_dead_nodes_of_two_jobs_are_no_fault_of_the_network() -> None:
+    world = World(facts())
+    dead = ["n8", "n10"]
+    pairs = {
+        "llama": [("n0", "n8"), ("n4", "n8"), ("n0", "n4")],
+        "gemma": [("n2", "n10"), ("n6", "n10"), ("n2", "n6")],
+    }
+    world.see(*failing("llama", pairs["llama"], 10), *failing("gemma", pairs["gemma"], 12))
+    world.pass_to(52, step=2)
+    world.see(*(not_ready(node, 52) for node in dead))
+    world.pass_to(900, step=5)
+    assert sorted((i.family, i.root.node) for i in world.published.values()) == [
+        ("node_down", n) for n in sorted(dead)
+    ]
 
 
 def test_links_that_are_told_late_take_over_what_votes_had_found() -> None:
@@ -84,6 +132,7 @@ def test_links_that_are_told_late_take_over_what_votes_had_found() -> None:
 
 
 STORIES = {
+    "several jobs at once": [*failing("llama", LOOSE, 10), *failing("gemma", APART, 14)],
     "votes": [*failing("llama", LLAMA, 10), *failing("gemma", GEMMA, 14)],
     "votes and links": [
         *(nic(n, "eth2", 0.5 * i) for i, n in enumerate(NODES[:4])),
