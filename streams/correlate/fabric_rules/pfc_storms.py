@@ -75,7 +75,7 @@ def fabric_storm(
     root = Entity(cluster, switch=switch, port=port)
     known = row.link is not None
     # What is at the end of an unknown port may tell so itself, with its next sample.
-    settle = config.storm_settle if known else config.scrape
+    settle = config.storm_settle if known else config.storm_join
     reports = [s for group in row.seen.values() for s in group if _is_by_switch(s)]
     peer = f"{row.link.peer_switch} {row.link.peer_port or ''}".strip() if row.link else ""
     where = (

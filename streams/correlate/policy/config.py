@@ -60,7 +60,8 @@ class Config:
     episode_gap: timedelta = timedelta(minutes=1)
     quiet: timedelta = timedelta(minutes=5)
     """Application faults of one job further apart are two."""
-    storm_join: timedelta = timedelta(minutes=1)
+    storm_join: timedelta = timedelta(seconds=90)
+    """Storms that begin within this are one: a switch reports its own at once, a host's counters show it a scrape later."""
     link_settle: timedelta = timedelta(seconds=25)
     """A link that is back sooner has bounced (gpud, ib flap: what was down for 25 s counts as down)."""
     link_alone: timedelta = timedelta(minutes=2)

@@ -292,13 +292,13 @@ def test_a_storm_of_which_nobody_can_be_named_is_told_when_it_lasts_or_a_job_suf
     assert lasts.published == {}
     lasts.pass_to(125)
     assert (lasts.only().family, lasts.only().certainty) == ("pfc_storm", Certainty.WEAK)
-    suffers = story(storm("leaf-1", "Ethernet4", 0), *failing("llama", 31), facts=[], until=65)
+    suffers = story(storm("leaf-1", "Ethernet4", 0), *failing("llama", 31), facts=[], until=95)
     assert "pfc_storm" in {i.family for i in suffers.incidents()}
 
 
 def test_a_storm_of_which_nobody_can_be_named_is_not_told_before_its_host_can_say_so_itself() -> None:
     world = story(
-        storm("leaf-1", "Ethernet4", 0), *failing("llama", 20), pause("n2", "mlx5_0", "sent", 45), facts=[]
+        storm("leaf-1", "Ethernet4", 0), *failing("llama", 20), pause("n2", "mlx5_0", "sent", 75), facts=[]
     )
     assert [i.root.node for i in world.published.values()] == ["n2"]
 
