@@ -21,7 +21,7 @@ from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
-from streams.correlate.node_rules.host_signals import host_faults
+from streams.correlate.node_rules.host_signals import host_faults, until_missed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
@@ -114,6 +114,8 @@ class HostCauses(CauseSource):
             ]
         if row.fact is None and found and self._topology.is_no_node(node):
             found = [replace(h, facts={**h.facts, NO_NODE: True}) for h in found]
+        if row.fact is None and self._placements.is_of_slurm(node):
+            found = [until_missed(h, config) for h in found]
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.notices import is_said_by_object, notice_facts
 from streams.correlate.node_rules.planned_work import work_facts, work_words
+from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, level, storage_system
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
@@ -45,6 +46,14 @@ def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnatio
     return [
         h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations, back)
     ]
+
+
+def until_missed(h: Hypothesis, config: Config) -> Hypothesis:
+    """A weak fault of a host that only Slurm watches: it may be a kernel's last words, and Slurm misses a node minutes later."""
+    if h.family != IncidentFamily.HOST_FAULT or h.certainty is not Certainty.WEAK:
+        return h
+    until = min(s.seen_at for s in h.causes) + config.missed_late
+    return replace(h, brief_until=max(until, h.brief_until or until))
 
 
 def _is_back(s: Sighting) -> bool:

@@ -55,6 +55,19 @@ def test_a_hang_that_names_nobody_is_not_told_before_slurm_can_miss_a_node() -> 
     assert [(i.family, i.root.node) for i in world.published.values()] == [("node_down", "cn003")]
 
 
+def test_last_words_of_a_kernel_are_not_told_before_slurm_can_miss_its_node() -> None:
+    world = World()
+    for one in (says("running", 0, ALL), sign("node.kernel", "cn003", 600, "oops")):
+        world.see(one)
+    world.pass_to(900, step=10)
+    assert not world.published
+    world.see(missed("cn003", 680), down("cn003", 905))
+    world.pass_to(1400, step=10)
+    assert [(i.family, i.root.node) for i in world.published.values()] == [("node_down", "cn003")]
+    alone = told([says("running", 0, ALL), sign("node.kernel", "cn003", 600, "oops")], until=980)
+    assert [i.family for i in alone.incidents()] == ["host_fault"]
+
+
 def test_a_hang_that_names_nobody_is_told_when_no_node_is_missed() -> None:
     world = told([says("running", 0, ALL, gpus=8), unanswered("cn001", "10.0.0.3", 608)], until=960)
     assert not world.published
