@@ -83,6 +83,8 @@ class _Case:
     """How many ranks of each pod reported."""
     counted: frozenset[Rank]
     """Ranks whose watchdog reported. One that reported only an error died of it and does not show which ranks came."""
+    relayed: bool = False
+    """A driver printed lines of its workers, and not each of them: who is silent is likely at most."""
 
     @property
     def total(self) -> int:
@@ -120,16 +122,19 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
         for rank, waiter in group.waiters.items():
             if waiter.by_proxy and waiter.seq is not None:
                 spoke.setdefault(rank, nodes_of.get(rank))
-    pods = {t.pod for t in episode.reports}
+    pods, by_name = {t.pod for t in episode.reports}, {p.pod for p in placements}
     by_pod: dict[str | None, set[Rank]] = {}
     for report in episode.reports:
         by_pod.setdefault(report.pod, set()).add(report.rank)
     # A pod whose lines carry no global rank has spoken, but who in it did is not known.
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
     vague = {rank for p in placements if p.pod in unnumbered for rank in p.ranks}
-    # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent.
+    # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent. What
+    # the workers' own pods print besides does.
     relayed = any(t.sighting.text("ip") for t in episode.reports)
-    silent = frozenset() if relayed else frozenset(world - spoke.keys() - vague)
+    told_themselves = {t.rank for t in episode.reports if t.pod in by_name and not t.sighting.text("ip")}
+    shown = not relayed or bool(told_themselves & world)
+    silent = frozenset(world - spoke.keys() - vague) if shown else frozenset()
     quiet = [p for p in placements if not p.ranks and p.pod not in pods]
     return _Case(
         episode,
@@ -142,6 +147,7 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
         quiet_pods=[] if relayed or launched else quiet,
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
         counted=frozenset(t.rank for t in episode.reports if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
+        relayed=relayed,
     )
 
 
@@ -252,7 +258,8 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> HangFinding:
     elif len(nodes) > 1 and case.reporting * 2 < case.total:
         why = f"only {spoke}; that is too few to call the others silent"
         return HangFinding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
-    suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)
+    firm = not absent and not case.relayed
+    suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=firm)
     return _verdict(case, suspicion, suspected, silent=True, more=nodes)
 
 

@@ -228,23 +228,36 @@ def test_a_large_job_is_judged_in_a_moment() -> None:
     assert count[0] < 1024 * 300
 
 
+def relayed(grid: Grid, rank: int) -> None:
+    """A watchdog's line of a rank that Ray's driver prints in the first pod's log."""
+    said: dict[str, Attribute] = {
+        "rank": rank,
+        "pg": "0",
+        "pg_rank": rank,
+        "seq": 12,
+        "elapsed_ms": 600_009,
+    }
+    line = signal(
+        "nccl.timeout", Entity(CLUSTER, pod=PodRef("train", "llama-0"), rank=rank), severity=Severity.ERROR,
+        occurred_at=at(600), observed_at=at(601), attributes={**said, "ip": f"10.0.0.{rank // 8}"},
+    )  # fmt: skip
+    seen = sighting(line)
+    assert seen is not None
+    grid.said.append(rank_report(seen, grid.placements[0]))
+
+
 def test_lines_that_a_driver_relays_neither_place_a_rank_nor_make_others_silent() -> None:
     """Ray prints the lines of all workers in the first pod's log, and folds those that look alike into one."""
     grid = Grid(8, 1, 4)
     for rank in (8, 16, 25):
-        said: dict[str, Attribute] = {
-            "rank": rank,
-            "pg": "0",
-            "pg_rank": rank,
-            "seq": 12,
-            "elapsed_ms": 600_009,
-        }
-        line = signal(
-            "nccl.timeout", Entity(CLUSTER, pod=PodRef("train", "llama-0"), rank=rank), severity=Severity.ERROR,
-            occurred_at=at(600), observed_at=at(601), attributes={**said, "ip": f"10.0.0.{rank // 8}"},
-        )  # fmt: skip
-        seen = sighting(line)
-        assert seen is not None
-        grid.said.append(rank_report(seen, grid.placements[0]))
+        relayed(grid, rank)
     finding = grid.finding()
     assert (finding.node, finding.silent) == (None, False)
+
+
+def test_what_workers_print_in_their_own_pods_tells_who_is_silent_although_a_driver_relays() -> None:
+    grid = Grid(8, 1, 4)
+    grid.hang(range(16, 24))
+    relayed(grid, 8)
+    finding = grid.finding()
+    assert (finding.node, finding.silent, finding.certainty) == (node_of(16), True, Certainty.LIKELY)
