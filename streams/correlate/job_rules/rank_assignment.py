@@ -121,20 +121,29 @@ def where_ranks_stand(
 def where_failures_stand(
     failed: Sequence[Sighting], placements: Sequence[Placement], reports: Sequence[RankReport], config: Config
 ) -> tuple[Sighting, ...]:
-    """Failures of a job that is known by its node list at the node of their rank; at none where a host beside it shipped them."""
-    if not any(p.position is not None for p in placements):
+    """Failures at the node of their rank: of a job that is known by its node list, and those that a launcher prints of others.
+
+    At none where that is not known: the host that shipped them, or on which the launcher stands, has nothing to do with it.
+    """
+    listed = any(p.position is not None for p in placements)
+    workers = list(placements) if listed else [p for p in placements if p.gpus]
+    launchers = {p.pod for p in placements} - {p.pod for p in workers} if workers else set()
+    if not listed and not launchers:
         return tuple(failed)
     found: list[Sighting] = []
     for group in split_at_gaps(sorted(failed, key=order), lambda s: s.at, config.quiet):
         since, until = group[0].at - config.quiet, group[-1].at + config.quiet
-        there = [p for p in placements if p.overlaps(group[0].at, group[-1].at)]
+        there = [p for p in workers if p.overlaps(group[0].at, group[-1].at)]
         told = [t for t in reports if since <= t.sighting.at <= until]
         told += [rank_report(s, None) for s in group]
         holders = {rank: p.node for p in numbered(there, told).placements for rank in p.ranks}
         nodes = {p.node for p in there}
         for s in group:
+            if not listed and (s.entity.pod is None or s.entity.pod.key not in launchers):
+                found.append(s)
+                continue
             rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
-            own = s.entity.node if s.entity.node in nodes else None
+            own = s.entity.node if listed and s.entity.node in nodes else None
             node = own or (holders.get(rank) if rank is not None else None)
             found.append(s if node == s.entity.node else replace(s, entity=replace(s.entity, node=node)))
     return tuple(found)

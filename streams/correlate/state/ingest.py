@@ -280,6 +280,10 @@ class Ingest:
         rank, size = seen.number("rank"), seen.number("nranks")
         if rank is None or size is None:
             return
+        # A launcher prints what its workers' processes tell; those stand in the pod that bears the name of their host.
+        worker = PodRef(pod.namespace, seen.text("host"))
+        if worker.key in self._state.pods:
+            pod = worker
         observed = ObservedRank(seen.at, rank, size, seen.number("index"), seen.text("pci") or None)
         row = with_rank(self._state.pods.get(pod.key, PodRow()), observed)
         if self._state.pods.put(pod.key, row):

@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
+from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty, Incident
-from streams.model.signal import Signal
-from tests.streams.correlate.world import FOUR, World, at, cluster, failed, pods, progress, sign
+from streams.model.signal import Attribute, Signal
+from tests.streams.correlate.world import (
+    CLUSTER,
+    FOUR,
+    World,
+    _signal,
+    at,
+    cluster,
+    failed,
+    pods,
+    progress,
+    sign,
+)
 
 LEMON = "n7"
 OTHERS = [f"m{i:02d}" for i in range(24)]
@@ -261,3 +273,39 @@ def test_a_host_whose_memory_runs_out_time_and_again_is_named_by_the_ranks_it_ki
     named = [i for i in world.incidents() if i.root.node is not None]
     assert [i.root.node for i in named] == (["n2"] if accused else [])
     assert all("ran out as a whole" in i.reason for i in named)
+
+
+WAYS = ("unspecified launch failure", "an illegal instruction was encountered", "misaligned address")
+
+
+def launched(*, told_ranks: bool) -> World:
+    """A job whose launcher, a pod without GPUs beside rank 0, prints what all processes say: rank 17 crashes three times."""
+    nodes = ["w0", "w1", "w2", "w3"]
+    launcher = replace(pods("mpi", ["w0"], ranks=False)[0], name="mpi-launcher", uid="mpi-launcher", gpus=0)
+    world = World([*cluster({}, spare=nodes), *pods("mpi", nodes, ranks=False), launcher])
+    pod = PodRef("train", "mpi-launcher")
+    for number, reason in enumerate(WAYS):
+        begin = number * HOUR
+        for rank in range(32) if told_ranks else ():
+            words: dict[str, Attribute] = {
+                "rank": rank, "nranks": 32, "index": rank % 8, "host": f"mpi-worker-{rank // 8}",
+            }  # fmt: skip
+            world.see(_signal("job.rank", Entity(CLUSTER, pod=pod, rank=rank), begin, words))
+        world.see(
+            _signal(
+                "job.failed",
+                Entity(CLUSTER, node="w0", pod=pod, rank=17),
+                begin + 60,
+                {"subtype": "cuda_error", "reason": reason, "rank": 17},
+            )
+        )
+        world.pass_to(begin + HOUR - 10, step=30)
+    return world
+
+
+def test_a_host_on_which_only_the_launcher_stands_is_not_accused_of_what_it_prints() -> None:
+    assert accused(launched(told_ranks=False)) == []
+
+
+def test_what_a_launcher_prints_counts_on_the_host_of_its_rank() -> None:
+    assert {i.root.node for i in accused(launched(told_ranks=True))} == {"w2"}
