@@ -45,16 +45,32 @@ def reached(config: Path | None) -> tuple[Settings, bool]:
 
 
 async def require_ours(settings: KafkaSettings, cluster: str) -> None:
-    """Refuse topics of another cluster, and a copy of ours: a command would be stored there and never read, and a list would
-    show somebody else's calm. Where it cannot be told in time, it goes on: it may be the kill switch, on a broker in trouble.
+    """Refuse topics of another cluster, and a copy of ours: a list would show somebody else's calm. Where it cannot be told in
+    time, that is said, and it goes on.
 
     Raises:
         ConfigError: they belong to another cluster, or to another Kafka.
     """
+    if not await are_ours(settings, cluster, _CHECKS_S):
+        say_not_checked()
+
+
+async def are_ours(settings: KafkaSettings, cluster: str, within_s: float) -> bool:
+    """True for topics of this cluster, or of none yet; False where Kafka does not tell in time.
+
+    Raises:
+        ConfigError: they belong to another cluster, or to another Kafka: a command would be stored there and never read.
+    """
     from streams.kafka import installation
 
     try:
-        async with asyncio.timeout(_CHECKS_S):
+        async with asyncio.timeout(within_s):
             await installation.refuse_others(settings, cluster)
     except (TimeoutError, Unreachable):
-        click.echo("not checked whose topics these are: Kafka did not tell", err=True)
+        return False
+    return True
+
+
+def say_not_checked() -> None:
+    """Tell on stderr that what is shown or done may be of another cluster."""
+    click.echo("not checked whose topics these are: Kafka did not tell", err=True)

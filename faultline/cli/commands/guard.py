@@ -15,7 +15,7 @@ from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.conversation import Verb
-from streams.model.errors import BadInput
+from streams.model.errors import BadInput, Unreachable
 
 if TYPE_CHECKING:
     from faultline.cli.send_options import SendOptions
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streams.config.settings import ClosedTime, ResponderSettings
     from streams.inventory.cluster_view import ClusterView
     from streams.model.control import Control
+    from streams.model.conversation import Command, TimelineEntry
 
 
 MOST_MINUTES = 366 * 24 * 60.0
@@ -178,19 +179,60 @@ def freeze(
 
     A pool or namespace that is not in the inventory is rejected with exit code 2: a typo would freeze nothing.
     """
-    from faultline.cli.freeze_scopes import check_known, check_shape
+    from faultline.cli.freeze_scopes import check_shape
     from faultline.cli.reach import settings_to_reach
-    from faultline.cli.read_topics import read_facts
+    from faultline.cli.send_command import command_of, report_answer
 
     check_shape(scope)
     if until and minutes:
         raise BadInput("--until and --for are mutually exclusive")
     end = parse_rfc3339(until) if until else utc_now() + timedelta(minutes=minutes) if minutes else None
     settings = settings_to_reach(config)
-    if scope and not force:
-        facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
-        check_known(scope, facts.values(), settings.cluster)
-    _send(settings, Verb.FREEZE, options, scope=scope, until=end)
+    sent = command_of(Verb.FREEZE, settings.cluster, options, scope=scope, until=end)
+    answers = asyncio.run(_frozen(settings, sent, options.wait_s, check=bool(scope) and not force))
+    report_answer(sent, answers, options)
+
+
+async def _frozen(settings: Settings, sent: Command, wait_s: float, *, check: bool) -> list[TimelineEntry]:
+    """The answers to a freeze. A scope that the inventory does not know is refused, by an inventory that is read in time: a
+    large one, or one that cannot be read, holds no freeze up.
+
+    Raises:
+        BadInput: the inventory does not know the scope; the freeze is sent where it was read too late.
+    """
+    from faultline.cli.send_command import LOOK_FIRST_S, decide
+
+    checking = asyncio.create_task(_check_scope(settings, sent.scope) if check else asyncio.sleep(0))
+    try:
+        await asyncio.wait({checking}, timeout=LOOK_FIRST_S)
+        if checking.done():
+            checking.result()
+        answers = await decide(settings.kafka, sent, wait_s)
+        await asyncio.wait({checking}, timeout=wait_s)
+        if checking.done():
+            checking.result()
+        else:
+            click.echo(
+                f"not checked whether the inventory knows {sent.scope}: it was not read in time", err=True
+            )
+        return answers
+    finally:
+        checking.cancel()
+
+
+async def _check_scope(settings: Settings, scope: str) -> None:
+    from aiokafka.errors import KafkaError
+
+    from faultline.cli.freeze_scopes import check_known
+    from faultline.cli.read_topics import read_facts
+    from streams.kafka.plain_errors import plain
+
+    try:
+        facts = await read_facts(settings.kafka, settings.cluster)
+    except (KafkaError, Unreachable) as error:
+        click.echo(f"not checked whether the inventory knows {scope}: {plain(error)}", err=True)
+        return
+    check_known(scope, facts.values(), settings.cluster)
 
 
 @command.command(
