@@ -11,7 +11,7 @@ as new only when it changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -56,8 +56,31 @@ class ConfigSet:
         return f"{self.digest}+{self.revision}" if self.revision else self.digest
 
 
+Contents = Mapping[Path, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFiles:
+    """The files of a set with their contents, read once, and the set that they make."""
+
+    settings: Contents
+    runbooks: Contents
+    catalog: Contents
+    owners: Contents
+    found: ConfigSet
+
+
 def read_set(path: Path | None, settings: Settings) -> ConfigSet:
     """The set as it lies there now, by the places that these settings name.
+
+    Raises:
+        ConfigError: when a file cannot be read, as while it is replaced, or there is too much.
+    """
+    return read_files(path, settings).found
+
+
+def read_files(path: Path | None, settings: Settings) -> ConfigFiles:
+    """The same, with what is in the files.
 
     Raises:
         ConfigError: when a file cannot be read, as while it is replaced, or there is too much.
@@ -65,30 +88,40 @@ def read_set(path: Path | None, settings: Settings) -> ConfigSet:
     named, left = settings_file(path), [MAX_BYTES]
     owners = settings.slack.owners_file
     books = (file for folder in settings.responder.runbook_dirs for file in yaml_files(folder))
-    return ConfigSet(
-        settings=_digest([named] if named is not None else [], left),
-        runbooks=_digest(books, left),
-        catalog=_digest(overlay_files(), left),
-        owners=_digest([owners] if owners is not None else [], left),
+    settings_now = _read([named] if named is not None else [], left)
+    runbooks, catalog = _read(books, left), _read(overlay_files(), left)
+    owners_now = _read([owners] if owners is not None else [], left)
+    found = ConfigSet(
+        settings=_digest(settings_now),
+        runbooks=_digest(runbooks),
+        catalog=_digest(catalog),
+        owners=_digest(owners_now),
         revision=_revision(named),
     )
+    return ConfigFiles(settings_now, runbooks, catalog, owners_now, found)
 
 
-def _digest(files: Iterator[Path] | list[Path], left: list[int]) -> str:
-    """A digest of names and contents, empty without files; `left` is how many bytes may still be read."""
-    made, count = sha256(), 0
+def _read(files: Iterable[Path], left: list[int]) -> Contents:
+    """The contents of the files; `left` is how many bytes may still be read."""
+    contents: dict[Path, bytes] = {}
     for file in files:
         try:
-            content = file.read_bytes()
+            contents[file] = file.read_bytes()
         except OSError as error:
             raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-        left[0] -= len(content)
+        left[0] -= len(contents[file])
         if left[0] < 0:
             raise ConfigError(f"settings, runbooks and catalog are larger than {MAX_BYTES} bytes together")
+    return contents
+
+
+def _digest(contents: Contents) -> str:
+    """A digest of names and contents, empty without files."""
+    made = sha256()
+    for file, content in contents.items():
         name = str(file).encode()
         made.update(b"%d %d\n" % (len(name), len(content)) + name + content)
-        count += 1
-    return made.hexdigest() if count else ""
+    return made.hexdigest() if contents else ""
 
 
 def _revision(settings: Path | None) -> str:

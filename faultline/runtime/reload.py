@@ -3,7 +3,8 @@
 A look is a digest over the files, every few seconds: the kernel's notices are unreliable on the links that a mounted ConfigMap
 swaps. A set has to lie still for two looks before it is tried. A program of its own then checks it whole (`faultline config
 check`: values, files, contradictions, tables), because this one holds the tables of the old set; and the digest must be the same
-afterwards. What is refused is logged once, counted, and not tried again until the files change.
+afterwards. What is refused is logged once, counted, and not tried again until the files change; while it lies there, a gauge says
+that it is not in force.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from typing import Literal, NoReturn
 
 import structlog
 
-from faultline.runtime.config_set import ConfigSet, read_set
+from faultline.runtime.checked_copy import hand_on, without_copy, write_copy
+from faultline.runtime.config_set import ConfigSet, read_files, read_set
 from faultline.runtime.reloadable import change_for
-from faultline.runtime.settings import Settings, load
+from faultline.runtime.settings import Settings, is_empty, load, settings_file
 from streams.model.errors import ConfigError, FaultlineError
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
@@ -62,7 +64,11 @@ def starting_set(path: Path | None) -> tuple[Settings, ConfigSet]:
 
 
 class BeginAnew(FaultlineError):
-    """The process has to begin again in place: `run` replaces the program by itself."""
+    """The process has to begin again in place, with a copy of what was checked: `run` replaces the program by itself."""
+
+    def __init__(self, version: str, copy: Path) -> None:
+        super().__init__(f"configuration {version}")
+        self.copy = copy
 
 
 class Reloader:
@@ -89,9 +95,10 @@ class Reloader:
         self.settings = settings
         self.now = now
         """The set in force."""
-        self._seen = now
-        self._judged: ConfigSet | None = None
-        """The last set that was tried, whatever came of it."""
+        self._seen: ConfigSet | str = now
+        """What lay there at the last look: a set, or why it could not be read."""
+        self._judged: ConfigSet | str | None = None
+        """What was tried last and is not in force; None once what lies there is in force."""
 
     async def watch(self, metrics: Metrics) -> NoReturn:
         """Look every `reload_s` seconds, until cancelled, and count what becomes of each set.
@@ -101,20 +108,29 @@ class Reloader:
         """
         while True:
             metrics.replace(shown.CONFIG_INFO, {(self.now.version,): 1.0})
+            metrics.set(shown.CONFIG_PENDING, float(self._judged is not None))
             await asyncio.sleep(self.settings.reload_s)
             if (outcome := await self.look()) is not None:
                 metrics.add(shown.CONFIG_RELOADS, 1.0, outcome)
 
     async def look(self) -> Outcome | None:
         """Look once, and load a set that is new, lies still and is valid. Returns what became of a set that was tried."""
+        found: ConfigSet | str
         try:
             found = await asyncio.to_thread(read_set, self._path, self.settings)
         except ConfigError as error:
-            # Files that are being replaced; a set that stays so is refused by the check of the next start, and told by doctor.
-            log.debug("files of the configuration cannot be read now", reason=str(error))
-            return None
+            found = str(error)  # perhaps they are being replaced
         still, self._seen = found == self._seen, found
-        if not still or found in (self.now, self._judged):
+        if not still or found == self._judged:
+            return None
+        if isinstance(found, str):
+            self._judged = found
+            self._refuse("", [found])
+            return "refused"
+        if found == self.now:
+            if self._judged is not None:
+                self._judged = None  # what was refused is told again when it comes again
+                log.info("the files of the configuration are those in force again", in_force=self.now.version)
             return None
         if found.revision and found.revision == self.now.revision and found.digest != self.now.digest:
             self._judged = found
@@ -126,7 +142,7 @@ class Reloader:
         return await self._try(found)
 
     async def _try(self, found: ConfigSet) -> Outcome | None:
-        faults = await self._faults()
+        faults = await asyncio.to_thread(self._emptied, found) or await self._faults()
         try:
             settings = await asyncio.to_thread(load, self._path) if not faults else self.settings
             places = settings.responder.runbook_dirs, settings.slack.owners_file
@@ -139,7 +155,7 @@ class Reloader:
             return None  # it is written still: the next looks see when it lies still
         self._judged = found
         if faults:
-            self._refuse(again, faults)
+            self._refuse(again.version, faults)
             return "refused"
         change = change_for(self._process, (self.settings, self.now), (settings, again))
         if change.how == "restart":
@@ -153,17 +169,27 @@ class Reloader:
             try:
                 await self._live.adopt(settings, again)
             except ConfigError as error:
-                self._refuse(again, str(error).splitlines())
+                self._refuse(again.version, str(error).splitlines())
                 return "refused"
         if change.how == "anew":
             await asyncio.sleep(random.uniform(0, min(STAGGER_S, self.settings.reload_s)))
-            if not await self._lies_there(again, settings):
+            try:
+                files = await asyncio.to_thread(read_files, self._path, settings)
+            except ConfigError as error:
+                log.debug("files of the configuration changed before a new start", reason=str(error))
+                files = None
+            if files is None or files.found != again:
                 self._judged = None
-                return None  # who begins anew with files that nobody has checked may not begin at all
+                return None  # the next looks see what it is by now
+            try:
+                copy = await asyncio.to_thread(write_copy, files, settings)
+            except ConfigError as error:
+                self._refuse(again.version, [str(error)])
+                return "refused"
             log.info(
                 "configuration loaded: beginning anew in place", version=again.version, keys=list(change.keys)
             )
-            raise BeginAnew(f"configuration {again.version}")
+            raise BeginAnew(again.version, copy)
         log.info(
             "configuration loaded",
             version=again.version,
@@ -174,16 +200,19 @@ class Reloader:
         self.settings, self.now, self._seen, self._judged = settings, again, again, None
         return "loaded"
 
-    async def _lies_there(self, found: ConfigSet, settings: Settings) -> bool:
-        try:
-            return await asyncio.to_thread(read_set, self._path, settings) == found
-        except ConfigError:
-            return False
+    def _emptied(self, found: ConfigSet) -> list[str]:
+        """An empty file is valid, and all of it defaults: the switches that were set by it would be off, and nobody said so."""
+        named = settings_file(self._path)
+        if named is None or found.settings == self.now.settings or not is_empty(named):
+            return []
+        return [
+            f"{named} is empty: every setting would fall to its default. `{{}}` in it says that this is meant"
+        ]
 
-    def _refuse(self, found: ConfigSet, faults: list[str]) -> None:
+    def _refuse(self, version: str, faults: list[str]) -> None:
         log.error(
             "configuration NOT loaded: it is not valid as a whole, and what was loaded before stays in force",
-            faults=faults[:SHOWN], more=max(0, len(faults) - SHOWN), version=found.version, in_force=self.now.version,
+            faults=faults[:SHOWN], more=max(0, len(faults) - SHOWN), version=version, in_force=self.now.version,
             remedy="faultline config check",
         )  # fmt: skip
 
@@ -194,7 +223,7 @@ class Reloader:
             sys.executable, "-m", "faultline", *given, "config", "check", "--process", self._process, "-o", "json",
         ]  # fmt: skip
         checking = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=without_copy()
         )
         try:
             async with asyncio.timeout(CHECK_S):
@@ -212,6 +241,7 @@ class Reloader:
         return found or [said.decode(errors="replace").strip()[-500:] or f"exit code {checking.returncode}"]
 
 
-def begin_anew() -> NoReturn:
-    """Replace this program by itself, with the arguments and the environment that it was started with."""
+def begin_anew(copy: Path) -> NoReturn:
+    """Replace this program by itself, with the arguments and the environment that it was started with, and with the copy."""
+    hand_on(copy)
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

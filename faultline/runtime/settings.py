@@ -293,6 +293,14 @@ def settings_file(path: Path | None) -> Path | None:
     return path or (Path(told) if (told := os.environ.get(SETTINGS_FILE)) else None)
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a settings file says nothing at all: no text, or only comments. False where it cannot be read."""
+    try:
+        return _read_file(path)[0] is None
+    except ConfigError:
+        return False
+
+
 def edited(settings: Settings, pairs: Sequence[str]) -> Settings:
     """Settings with other values: each pair is `KEY=VALUE`, the key as in the file (`responder.kill_switch`), the value YAML.
 

@@ -24,6 +24,8 @@ from streams.model.errors import ConfigError
 from streams.model.similar import suggestion
 
 VARIABLE = "FAULTLINE_CATALOG_DIR"
+COPY = "_FAULTLINE_CATALOG_COPY"
+"""Where tables are read from in a process that began anew: the rows that were checked, whatever lies in the folder by now."""
 
 _STREAMS = Path(__file__).parents[1]
 ROOTS = (_STREAMS / "detect" / "catalog", _STREAMS / "correlate")
@@ -32,7 +34,7 @@ ROOTS = (_STREAMS / "detect" / "catalog", _STREAMS / "correlate")
 
 def overlay_of(table: Path) -> Path | None:
     """The file that is laid over a table; None where there is none."""
-    folder = os.environ.get(VARIABLE)
+    folder = os.environ.get(COPY) or os.environ.get(VARIABLE)
     if not folder:
         return None
     for root in ROOTS:

@@ -72,6 +72,11 @@ CONFIG_RELOADS = Family(
     "Sets of changed files by what became of them: refused and needs_restart leave what was loaded before in force.",
     (Label("outcome", ("loaded", "refused", "needs_restart"), meaning="what became of the set"),),
 )
+CONFIG_PENDING = Family(
+    "config_pending",
+    "gauge",
+    "1 while the files that lie there are not in force: they were refused, need a restart, or wait for REVISION; else 0.",
+)
 SPANS = Family(
     "spans",
     "counter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from faultline.runtime.processes import PROCESSES
 @click.pass_obj
 def command(config: Path | None, name: str) -> None:
     """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
+    from faultline.runtime import checked_copy
     from faultline.runtime.logging_setup import configure
     from faultline.runtime.reload import BeginAnew, LiveConfig, Reloader, begin_anew, starting_set
     from faultline.runtime.serve import serve
@@ -29,15 +31,20 @@ def command(config: Path | None, name: str) -> None:
     from faultline.runtime.tracing_setup import traced
     from faultline.runtime.wiring import work_of
 
-    settings, found = starting_set(config)
-    require(settings, name)
+    atexit.register(checked_copy.drop)
+    begun = checked_copy.begun()
+    if begun is None:
+        settings, found = starting_set(config)
+        require(settings, name)
+        begun = checked_copy.Begun(settings, settings, found)
+    settings, found = begun.to_work_with, begun.found
     folding = configure(name, level=settings.log_level, form=settings.log_format)
     live = LiveConfig(found.version if found.has_files else None)
-    reloader = Reloader(name, config, settings, now=found, live=live)
+    reloader = Reloader(name, config, begun.settings, now=found, live=live)
     watch = [reloader.watch] if settings.reload_s and found.has_files else []
     try:
         with traced(settings, name):
             work = work_of(name, settings, live=live)
             asyncio.run(serve(name, settings, work, look=folding.look, beside=watch))
-    except BeginAnew:
-        begin_anew()
+    except BeginAnew as begin:
+        begin_anew(begin.copy)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +13,12 @@ import yaml
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
+from faultline.runtime import checked_copy
 from faultline.runtime.config_set import ConfigSet
 from faultline.runtime.reload import BeginAnew, LiveConfig, Reloader, starting_set
+from faultline.runtime.runbook_files import of_responder
 from faultline.runtime.settings import Settings, edited
+from streams.config.table_overlay import COPY, ROOTS, overlay_of
 from streams.telemetry.registry import Metrics
 from tests.testbed.waiting import eventually
 
@@ -172,8 +177,9 @@ async def test_what_is_not_live_begins_anew_in_place(
     monkeypatch.setattr("faultline.runtime.reload.STAGGER_S", 0.0)
     site = Site(tmp_path, "detector")
     site.settings(responder={}, detector={"poll_ms": 300})
-    with pytest.raises(BeginAnew):
+    with pytest.raises(BeginAnew) as begins:
         await site.looks()
+    shutil.rmtree(begins.value.copy)
 
 
 async def test_who_waits_to_begin_anew_does_not_with_files_that_came_meanwhile(
@@ -195,6 +201,82 @@ async def test_who_waits_to_begin_anew_does_not_with_files_that_came_meanwhile(
     assert site.outcomes == ["refused"], "the good one between is never begun with, and the bad one told"
 
 
+async def test_what_is_refused_is_told_for_each_content_and_again_after_a_good_one(
+    site: Site, checked: Callable[[list[str]], None]
+) -> None:
+    checked(["responder.kill_switch: no boolean"])
+    good = site.path.read_text()
+    for text, outcomes in (
+        ("responder: {kill_switch: tru}", ["refused"]),
+        ("responder: {kill_switch: yess}", ["refused"]),
+        (good, []),
+        ("responder: {kill_switch: yess}", ["refused"]),
+    ):
+        site.path.write_text(text)
+        site.outcomes.clear()
+        (line,) = await site.looks(4)
+        assert site.outcomes == outcomes, text
+        assert str(line["event"]).startswith("configuration NOT loaded" if outcomes else "the files of the")
+
+
+async def test_a_file_that_stays_away_is_told_once(site: Site) -> None:
+    text = site.path.read_text()
+    site.path.unlink()
+    assert await site.looks(1) == [], "it may be replaced just now"
+    (line,) = await site.looks(3)
+    assert "cannot be read" in str(line["faults"])
+    assert site.outcomes == ["refused"]
+    site.path.write_text(text)
+    (line,) = await site.looks(3)
+    assert "in force again" in str(line["event"])
+
+
+@pytest.mark.parametrize("text", ["", "# responder: {kill_switch: true}\n"])
+async def test_an_emptied_file_is_no_wish_for_defaults(site: Site, text: str) -> None:
+    """The true check finds nothing wrong with it."""
+    site.path.write_text(text)
+    (line,) = await site.looks(3)
+    assert "is empty: every setting would fall to its default" in str(line["faults"])
+    assert (site.outcomes, site.adopted) == (["refused"], [])
+
+
+async def test_whoever_begins_anew_has_what_was_checked_whatever_lies_there_by_then(
+    tmp_path: Path, checked: Callable[[list[str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked([])
+    monkeypatch.setattr("faultline.runtime.reload.STAGGER_S", 0.0)
+    rows = tmp_path / "catalog"
+    (rows / "lines").mkdir(parents=True)
+    (rows / "lines" / "nccl.yaml").write_text("{}\n")
+    monkeypatch.setenv("FAULTLINE_CATALOG_DIR", str(rows))
+    site = Site(tmp_path, "gateway")
+    site.runbook("own", BOOK.format(name="own", revision=1))
+    site.settings(responder={"mode": "approve"})
+    with pytest.raises(BeginAnew) as begins:
+        await site.looks()
+    for file in (site.path, tmp_path / "runbooks" / "own.yaml", rows / "lines" / "nccl.yaml"):
+        file.write_text("")
+    monkeypatch.setattr(
+        "faultline.runtime.checked_copy.os.environ", dict(os.environ)
+    )  # as of the program that begins
+    checked_copy.hand_on(begins.value.copy)
+    begun = checked_copy.begun()
+    assert begun is not None
+    assert begun.settings.responder.mode == "approve"
+    assert begun.settings.responder.runbook_dirs == (tmp_path / "runbooks",), "these it watches"
+    (own,) = [book for book in of_responder(begun.to_work_with.responder) if book.id == "own"]
+    assert own.revision == 1
+    assert begun.found.version in str(begins.value)
+    (table,) = (root / "lines" / "nccl.yaml" for root in ROOTS if (root / "lines" / "nccl.yaml").exists())
+    with monkeypatch.context() as env:
+        env.setenv(COPY, os.fspath(begins.value.copy / "catalog"))
+        over = overlay_of(table)
+        assert over is not None
+        assert over.read_text() == "{}\n"
+    checked_copy.drop()
+    assert not begins.value.copy.exists()
+
+
 async def test_which_version_is_in_force_and_what_became_of_others_is_counted(
     site: Site, checked: Callable[[list[str]], None]
 ) -> None:
@@ -208,6 +290,11 @@ async def test_which_version_is_in_force_and_what_became_of_others_is_counted(
         return 'config_reloads_total{outcome="refused"} 1.0' in exposed(metrics)
 
     await eventually(counted, "the refused set is counted")
+
+    async def pending() -> bool:
+        return "config_pending 1.0" in exposed(metrics)
+
+    await eventually(pending, "what lies there is shown not to be in force")
     watching.cancel()
     assert f'config_info{{digest="{site.begun_with.version}"}} 1.0' in exposed(metrics)
 

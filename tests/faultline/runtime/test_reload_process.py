@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -47,6 +48,23 @@ def test_a_detector_begins_anew_in_place_and_refuses_what_is_wrong(kafka: Kafka,
         said("configuration NOT loaded")
         assert log.read_text().count('"event": "starting"') == 2
         os.kill(detector.pid, 0)
+        # What comes between the check and the new start is neither begun with nor the end of the process.
+        write(detector={"poll_ms": 160})
+        said("configuration loaded: beginning anew in place", 2)
+        file.write_text("")
+        said(ASSIGNED, 3)
+        said("is empty")
+        write(detector={"poll_ms": 170})
+        said("configuration loaded: beginning anew in place", 3)
+        write(detector={"poll_ms": "never"})
+        said(ASSIGNED, 4)
+        said("configuration NOT loaded", 3)
+        os.kill(detector.pid, 0)
     finally:
         detector.stop()
+    refused = [line for line in log.read_text().splitlines() if "configuration NOT loaded" in line]
+    loaded = [line for line in log.read_text().splitlines() if "beginning anew in place" in line]
+    assert [json.loads(line)["in_force"] for line in refused] == [
+        json.loads(line)["version"] for line in loaded
+    ]
     assert "batch_records" in log.read_text()
