@@ -18,7 +18,7 @@ from faultline.cli.output import output_option, show, table
 from faultline.cli.send_options import send_options
 from streams.model.clock import moment
 from streams.model.conversation import Verb
-from streams.model.errors import BadInput
+from streams.model.errors import BadInput, ConfigError
 
 if TYPE_CHECKING:
     from faultline.cli.send_options import SendOptions
@@ -56,13 +56,25 @@ def command() -> None:
 @click.pass_obj
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     """One line per incident: open first, then contained (a node is still cordoned, pending repair)."""
-    from faultline.cli.incident_overview import read_overview
     from faultline.cli.reach import settings_to_reach
     from streams.model.codec import encode_plain
 
-    shown = asyncio.run(read_overview(settings_to_reach(config).kafka, everything=everything))
+    shown = asyncio.run(_overview(settings_to_reach(config), everything=everything))
     records = ({**encode_plain(one.incident), **_derived(one)} for one in shown)
     show(output, records, lambda: _show_list(shown, everything=everything))
+
+
+async def _overview(settings: Settings, *, everything: bool) -> list[Overview]:
+    from faultline.cli.incident_overview import read_overview
+    from faultline.cli.reach import require_ours
+    from faultline.cli.read_topics import read_control
+
+    await require_ours(settings.kafka, settings.cluster)
+    try:
+        await read_control(settings.kafka, settings.cluster)
+    except ConfigError as error:
+        click.echo(f"not known what the kill switch, freezes and breaker hold back: {error}", err=True)
+    return await read_overview(settings.kafka, everything=everything)
 
 
 def _show_list(shown: Sequence[Overview], *, everything: bool) -> None:
@@ -260,9 +272,11 @@ async def _decided(
     options: SendOptions,
     until: datetime | None = None,
 ) -> tuple[Command, list[TimelineEntry]]:
+    from faultline.cli.reach import require_ours
     from faultline.cli.read_topics import read_incident, read_runs
     from faultline.cli.send_command import command_of, decide
 
+    await require_ours(settings.kafka, settings.cluster)
     incident = await read_incident(settings.kafka, prefix)
     plan_digest = None
     if verb in (Verb.APPROVE, Verb.REJECT):

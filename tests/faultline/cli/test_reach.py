@@ -18,6 +18,7 @@ from streams.model.codec import encode
 from streams.model.control import Control, Switch
 from streams.model.errors import ConfigError, Unreachable
 from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
 
 BROKEN = """
 cluster: east-1
@@ -158,9 +159,38 @@ async def test_another_clusters_topics_are_not_shown_as_calm(kafka: Kafka, tmp_p
         tmp_path,
         f"cluster: west-1\nkafka: {{bootstrap: '{own.bootstrap}', topic_prefix: {own.topic_prefix}}}\n",
     )
-    for words in (("guard", "status"), ("runs", "list"), ("nodes", "list"), ("guard", "kill")):
+    for words in (
+        ("guard", "status"), ("runs", "list"), ("nodes", "list"), ("incidents", "list"), ("guard", "kill"),
+        ("incidents", "approve", "inc-5d55"), ("incidents", "resolve", "inc-5d55"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match="belong to cluster east-1"):
             await asyncio.to_thread(cli.main, ["--config", str(file), *words], standalone_mode=False)
+
+
+@pytest.mark.kafka
+async def test_a_list_of_incidents_says_that_it_does_not_know_what_holds_them_back(
+    kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = kafka.settings("reach")
+    await provisioning.apply(own)
+    file = written(
+        tmp_path,
+        f"kafka: {{bootstrap: '{own.bootstrap}', topic_prefix: {own.topic_prefix}, cluster_partitions: 2}}\n",
+    )
+    listing = ["--config", str(file), "incidents", "list"]
+    await asyncio.to_thread(cli.main, listing, standalone_mode=False)
+    assert capsys.readouterr().err == ""
+    client = await clients.started(clients.admin(own), own)
+    try:
+        await client.delete_topics([clients.topic_name(own, CONTROLS)])
+    finally:
+        await client.close()
+
+    async def told() -> bool:
+        await asyncio.to_thread(cli.main, listing, standalone_mode=False)
+        return "not known what the kill switch, freezes and breaker hold back" in capsys.readouterr().err
+
+    await eventually(told, "the missing topic is told")
 
 
 async def produce(settings: KafkaSettings, topic: Topic, control: Control) -> None:
