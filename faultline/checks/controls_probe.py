@@ -74,7 +74,7 @@ def control_findings(control: Control, policy: ResponderSettings, now: datetime)
             "faultline guard reset --reason 'looked at'",
         )  # fmt: skip
     for freeze in control.freezes:
-        if freeze.until is not None and freeze.until <= now:
+        if freeze.has_ended(now):
             continue
         scope = freeze.scope or "the cluster"
         end = f"until {moment(freeze.until)}" if freeze.until else "without an end"

@@ -187,7 +187,7 @@ class Pages:
 
 
 def _limits(control: Control, now: datetime) -> bool:
-    frozen = any(freeze.until is None or freeze.until > now for freeze in control.freezes)
+    frozen = not all(freeze.has_ended(now) for freeze in control.freezes)
     return control.kill_switch is not None or control.breaker is not None or frozen
 
 

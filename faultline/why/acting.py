@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 from faultline.why.steps import run_branch
 from faultline.why.tree import Branch, branch
@@ -78,9 +79,13 @@ def incident_branch(
 
 
 def standing_branches(
-    fact: NodeFact | JobFact | None, view: ClusterView, control: Control, settings: ResponderSettings
+    fact: NodeFact | JobFact | None,
+    view: ClusterView,
+    control: Control,
+    settings: ResponderSettings,
+    at: datetime,
 ) -> Iterator[Branch]:
-    """What holds back every action at the time: the mode, switches, freezes, and what is said on the node or job itself."""
+    """What holds back every action at the time `at`: the mode, switches, freezes, and what is said on the node or job itself."""
     if settings.mode is Mode.SHADOW:
         yield branch("mode", "responder.mode is shadow: everything is decided, and nothing is done")
     elif settings.mode is Mode.APPROVE:
@@ -96,7 +101,7 @@ def standing_branches(
     if control.breaker is not None:
         trip = control.breaker
         yield branch("breaker", f"breaker: tripped by {trip.rule} at {to_the_second(trip.at)}: {trip.reason}")
-    for freeze in control.freezes:
+    for freeze in (one for one in control.freezes if not one.has_ended(at)):
         what = freeze.scope or "the cluster"
         yield branch(
             "freeze", f"freeze of {what} by {freeze.actor} since {to_the_second(freeze.at)}: {freeze.reason}"

@@ -58,7 +58,7 @@ def why_not(
     beside = {node for key in jobs for node in view.nodes_of(key)}
     silent = silent_sources(capture.records, nodes, beside if len(beside) > 1 else view.nodes, seen.at)
     later = [one for one in seen.later if _role(one, subject)]
-    held = list(standing_branches(subject.fact, view, control, settings))
+    held = list(standing_branches(subject.fact, view, control, settings, seen.at))
     acting = [run for one in incidents for run in seen.runs_of(one.id)]
     answer = answer_of(subject, seen, incidents, roles, acting, weighed, mine, later, settings)
     return branch(

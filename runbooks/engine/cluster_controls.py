@@ -135,7 +135,7 @@ def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpda
 
 def thawed(control: Control, now: datetime) -> ControlUpdate:
     """Remove freezes that have ended."""
-    ended = [f for f in control.freezes if f.until is not None and f.until <= now]
+    ended = [f for f in control.freezes if f.has_ended(now)]
     if not ended:
         return ControlUpdate(control)
     left = tuple(f for f in control.freezes if f not in ended)

@@ -7,6 +7,7 @@ engaged kill switch survives restarts and rebalances.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import AwareDatetime
 
@@ -29,6 +30,10 @@ class Freeze:
     at: AwareDatetime
     reason: str = ""
     until: AwareDatetime | None = None
+
+    def has_ended(self, now: datetime) -> bool:
+        """Whether its end has passed. The record stays until a responder takes it out."""
+        return self.until is not None and self.until <= now
 
 
 @dataclass(frozen=True, slots=True)

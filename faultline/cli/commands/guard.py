@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runbooks.engine.guardrails.limits import LimitUsage
     from streams.config.settings import ClosedTime, ResponderSettings
     from streams.inventory.cluster_view import ClusterView
-    from streams.model.control import Control
+    from streams.model.control import Control, Freeze
     from streams.model.conversation import Command, TimelineEntry
 
 
@@ -64,14 +64,14 @@ def status(config: Path | None, output: str) -> None:
         return
     show(
         output,
-        [_as_json(settings, control, used)],
+        [_as_json(settings, control, used, utc_now())],
         lambda: _show_status(settings, control, used, view),
     )
 
 
 def _commanded(settings: Settings, control: Control) -> dict[str, Any]:
     """What commands have set; null for what settings that cannot be read may say."""
-    known = _as_json(settings, control, ())
+    known = _as_json(settings, control, (), utc_now())
     switch = known["kill_switch"] | {"on": True if control.kill_switch else None, "by_setting": None}
     return known | {"mode": None, "closed_times": None, "limits": None, "kill_switch": switch}
 
@@ -286,14 +286,13 @@ def _switches(policy: ResponderSettings, control: Control, now: datetime) -> lis
         )
     if not rows:
         rows.append(("kill switch", "off", ""))
-    switches = len(rows)
     for freeze in control.freezes:
-        end = f" until {moment(freeze.until)}" if freeze.until else ""
-        scope = freeze.scope or "the whole cluster"
-        rows.append(("freeze", f"{scope}{end}{_with_reason(freeze.reason)}", freeze.actor))
-    for window, over in _windows(policy, now):
-        rows.append((window.kind, f"{window.name} until {moment(over)}", "responder.closed_times"))
-    if len(rows) == switches:
+        rows.append(("freeze", f"{freeze.scope or 'the whole cluster'}{_end(freeze, now)}", freeze.actor))
+    windows = _windows(policy, now)
+    rows += [
+        (one.kind, f"{one.name} until {moment(over)}", "responder.closed_times") for one, over in windows
+    ]
+    if not windows and all(freeze.has_ended(now) for freeze in control.freezes):
         rows.append(("freeze", "none now", ""))
     trip = control.breaker
     rows.append(("breaker", f"TRIPPED by {trip.rule}: {trip.reason}" if trip else "ok (closed)", ""))
@@ -302,6 +301,14 @@ def _switches(policy: ResponderSettings, control: Control, now: datetime) -> lis
             ("config", f"{control.config.version} since {moment(control.config.since)}", "the responder")
         )
     return rows
+
+
+def _end(freeze: Freeze, now: datetime) -> str:
+    if freeze.until is not None and freeze.has_ended(now):
+        return (
+            f": ended at {moment(freeze.until)}, holds nothing back; the responder takes it out once it runs"
+        )
+    return f"{f' until {moment(freeze.until)}' if freeze.until else ''}{_with_reason(freeze.reason)}"
 
 
 def _windows(policy: ResponderSettings, now: datetime) -> list[tuple[ClosedTime, datetime]]:
@@ -313,7 +320,9 @@ def _with_reason(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
-def _as_json(settings: Settings, control: Control, used: tuple[LimitUsage, ...]) -> dict[str, Any]:
+def _as_json(
+    settings: Settings, control: Control, used: tuple[LimitUsage, ...], now: datetime
+) -> dict[str, Any]:
     switch, trip, policy = control.kill_switch, control.breaker, settings.responder
     return {
         "cluster": settings.cluster,
@@ -332,13 +341,13 @@ def _as_json(settings: Settings, control: Control, used: tuple[LimitUsage, ...])
         "freezes": [
             {
                 "scope": f.scope, "by": f.actor, "at": rfc3339(f.at), "reason": f.reason,
-                "until": rfc3339(f.until) if f.until else "",
+                "until": rfc3339(f.until) if f.until else "", "in_force": not f.has_ended(now),
             }
             for f in control.freezes
         ],
         "closed_times": [
             {"name": window.name, "kind": window.kind, "until": rfc3339(end)}
-            for window, end in _windows(policy, utc_now())
+            for window, end in _windows(policy, now)
         ],
         "breaker": {
             "tripped": trip is not None,

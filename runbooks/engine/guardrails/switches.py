@@ -51,7 +51,7 @@ def closed_time(context: GuardContext) -> Ruling | None:
 def frozen(context: GuardContext) -> Ruling | None:
     """A freeze started by command."""
     for freeze in context.control.freezes if context.control else ():
-        if freeze.until is not None and freeze.until <= context.now:
+        if freeze.has_ended(context.now):
             continue
         kind, _, name = freeze.scope.partition(":")
         if kind and name not in (_pools(context) if kind == "pool" else _namespaces(context)):
