@@ -21,7 +21,7 @@ import yaml
 
 from tests.deploy import strimzi
 from tests.deploy.manifests import BASE, COMPONENT_DIR
-from tests.deploy.settings_schema import settings_schema
+from tests.deploy.settings_schema import settings_schema, variable_schema
 from tests.testbed import parts
 
 K8S = BASE.parent
@@ -123,15 +123,27 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def schema() -> str:
-    """The schema of the values: as it is written by hand, but for `settings`, which follows from the settings themselves."""
+    """The schema of the values: as it is written by hand, but for what follows from the settings themselves, and for what is
+    required: everything that has a default, because Helm takes out what is set to null, and templates count on it.
+    """
     found = json.loads((CHART / "values.schema.json").read_text())
     about = found["properties"]["settings"]
     found["properties"]["settings"] = {
         "description": about["description"],
         **settings_schema(),
-        "type": "object",
     }
+    found["$defs"]["variable"] = variable_schema()
+    for section in (found, found["$defs"]["process"], *_sections(found)):
+        section["required"] = sorted(section["properties"])
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
+def _sections(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The sections of the values, but for `settings`, where nothing has to be."""
+    for name, about in schema["properties"].items():
+        if "properties" in about and name != "settings":
+            yield about
+            yield from _sections(about)
 
 
 def readme() -> str:

@@ -146,6 +146,46 @@ def test_every_component_has_a_switch_or_a_reason() -> None:
         ({"settings": {"responder": {"blast_radius": {"max_node": 9}}}}, "max_node"),
         ({"settings": {"slack": {"token": "xoxb-1"}}}, "existingSecret as FAULTLINE_SLACK__TOKEN"),
         ({"settings": {"kafka": {"sasl_password": "x"}}}, "existingSecret as FAULTLINE_KAFKA__SASL_PASSWORD"),
+        ({"settings": {"responder": {"tenants": [{"nmae": "a"}]}}}, "nmae"),
+        ({"settings": {"notifier": {"sinks": {"oncall": {"knd": "pagerduty"}}}}}, "knd"),
+        (
+            {"settings": {"notifier": {"sinks": {"oncall": {"kind": "pagerduty", "key": "s3cr3t"}}}}},
+            "existingSecret as FAULTLINE_NOTIFIER__SINKS__<NAME>__KEY",
+        ),
+        (
+            {"settings": {"posts": {"apprise": {"urls": ["json://user:pw@host"]}}}},
+            "existingSecret as FAULTLINE_POSTS__APPRISE__URLS",
+        ),
+        ({"settings": {"tracing": {"headers": {"Authorization": "Bearer x"}}}}, "FAULTLINE_TRACING__HEADERS"),
+        ({"settings": {"kafka": None}}, "kafka"),
+        ({"settings": {"slack": None}}, "slack"),
+        ({"mode": None}, "mode"),
+        ({"kafka": None}, "kafka"),
+        ({"kafka": {"bootstrap": None}}, "bootstrap"),
+        ({"image": {"repository": None}}, "repository"),
+        ({"processes": {"detector": None}}, "detector"),
+        ({"processes": {"detector": {"replicas": None}}}, "replicas"),
+        ({"keda": {"enabled": True, "lagThreshold": None}}, "lagThreshold"),
+        (
+            {"extraEnv": [{"name": "FAULTLINE_SLACK__TOKEN", "value": "xoxb-1"}]},
+            "existingSecret, or use valueFrom",
+        ),
+        (
+            {"extraEnv": [{"name": "faultline_slack__token", "value": "xoxb-1"}]},
+            "existingSecret, or use valueFrom",
+        ),
+        ({"extraEnv": [{"name": "FAULTLINE_SLACK", "value": "{}"}]}, "existingSecret, or use valueFrom"),
+        (
+            {
+                "processes": {
+                    "notifier": {"extraEnv": [{"name": "FAULTLINE_NOTIFIER__SINKS__A__KEY", "value": "x"}]}
+                }
+            },
+            "existingSecret, or use valueFrom",
+        ),
+        ({"extraEnv": [{"value": "x"}]}, "name"),
+        ({"kafka": {"bootstrap": "kafka:0"}}, "bootstrap"),
+        ({"kafka": {"bootstrap": "a:9092,kafka:99999"}}, "bootstrap"),
         ({"kafka": {"bootstrap": "kafka"}}, "bootstrap"),
         ({"kafka": {"bootstrap": "kafka:9092,"}}, "bootstrap"),
         ({"extraEnv": [{"name": "FAULTLINE_RESPONDER__MODE", "value": "auto"}]}, "set the value mode"),
@@ -171,8 +211,43 @@ def test_values_that_mean_nothing_are_refused(values: Mapping[str, Any], told: s
 
 
 def test_brokers_by_name_address_and_several_at_once_are_values() -> None:
-    for bootstrap in ("kafka:9092", "10.0.0.1:9092,[fd00::1]:9093", "a.b.svc.cluster.local:9092,b:1"):
-        assert bootstrap in render.template({"kafka": {"bootstrap": bootstrap}})
+    for bootstrap in (
+        "kafka:9092",
+        "[fd00::1]:9093",
+        "10.0.0.1:9092,[fd00::1]:9093",
+        "a.b.svc.cluster.local:9092,b:1",
+    ):
+        values = {
+            "kafka": {"bootstrap": bootstrap},
+            "keda": ON,
+            "settings": {"kafka": {"topic_prefix": "1."}},
+        }
+        objects = objects_of(render.template(values))
+        (scaled,) = (one for (kind, _, _), one in objects.items() if kind == "ScaledObject")
+        about = scaled["spec"]["triggers"][0]["metadata"]
+        assert (about["bootstrapServers"], about["consumerGroup"]) == (bootstrap, "1.faultline-detector")
+
+
+def test_variables_and_rows_that_hold_no_secret_are_values() -> None:
+    render.template(
+        {
+            "extraEnv": [
+                {"name": "FAULTLINE_SLACK__CHANNEL", "value": "C1"},
+                {
+                    "name": "FAULTLINE_SLACK__TOKEN",
+                    "valueFrom": {"secretKeyRef": {"name": "slack", "key": "token"}},
+                },
+                {"name": "HTTPS_PROXY", "value": "http://proxy:3128"},
+            ],
+            "settings": {
+                "notifier": {"sinks": {"oncall": {"kind": "pagerduty"}}},
+                "responder": {
+                    "approval_groups": {"leads": ["ada"]},
+                    "approval_classes": {"reboot": {"group": "leads"}},
+                },
+            },
+        }
+    )
 
 
 def test_every_value_is_in_the_schema_and_the_file_can_be_read_in_one_sitting() -> None:
