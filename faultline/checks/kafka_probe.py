@@ -22,7 +22,13 @@ from aiokafka.errors import (
 from faultline.checks.finding import CheckFinding
 from faultline.checks.kafka_acls import AS_ADMIN
 from faultline.checks.kafka_protocol import group_rights, topic_rights
-from faultline.checks.kafka_rights import Operation, group_of, operations_on, transactional_ids
+from faultline.checks.kafka_rights import (
+    Operation,
+    group_of,
+    operations_on,
+    transaction_prefix,
+    transactional_ids,
+)
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients, installation, provisioning
 from streams.kafka.plain_errors import plain
@@ -89,7 +95,13 @@ async def _findings(
 
 
 def _lacks(
-    settings: KafkaSettings, kind: str, name: str, operation: Operation, who: list[str]
+    settings: KafkaSettings,
+    kind: str,
+    name: str,
+    operation: Operation,
+    who: list[str],
+    *,
+    prefixed: bool = False,
 ) -> CheckFinding:
     user = settings.sasl_username or "its certificate's name"
     what = f"{user} may not {operation.name} it, which {', '.join(who)} must"
@@ -97,10 +109,10 @@ def _lacks(
     principal = shlex.quote(f"User:{user}")
     command = (
         f"kafka-acls.sh --bootstrap-server {settings.bootstrap} {AS_ADMIN} --add --allow-principal {principal} "
-        f"--operation {verb} --{kind} {name}"
+        f"--operation {verb} --{kind} {name}{' --resource-pattern-type prefixed' if prefixed else ''}"
     )
     remedy = "give it that right, with the client file ($ADMIN) of a user who may alter ACLs"
-    return CheckFinding("fault", f"{kind} {name}", what, remedy, command)
+    return CheckFinding("fault", f"{kind} {name}{'…' if prefixed else ''}", what, remedy, command)
 
 
 async def _group_findings(
@@ -128,7 +140,8 @@ async def _transaction_findings(
         try:
             await patient(partial(client.find_coordinator, name, 1))
         except TransactionalIdAuthorizationFailed:
-            return _lacks(settings, "transactional-id", name, Operation.WRITE, [process])
+            prefix = transaction_prefix(process, settings)
+            return _lacks(settings, "transactional-id", prefix, Operation.WRITE, [process], prefixed=True)
         return None
 
     # One of each process: they differ in the number of the partition, and are given by prefix.

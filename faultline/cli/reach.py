@@ -50,23 +50,30 @@ async def require_ours(settings: KafkaSettings, cluster: str) -> None:
 
     Raises:
         ConfigError: they belong to another cluster, or to another Kafka.
+        Unreachable: when no broker answers.
     """
     if not await are_ours(settings, cluster, _CHECKS_S):
         say_not_checked()
 
 
 async def are_ours(settings: KafkaSettings, cluster: str, within_s: float) -> bool:
-    """True for topics of this cluster, or of none yet; False where Kafka does not tell in time.
+    """True for topics of this cluster, or of none yet; False where Kafka does not tell in time, or does not tell this user.
 
     Raises:
         ConfigError: they belong to another cluster, or to another Kafka: a command would be stored there and never read.
+        Unreachable: when no broker answers.
     """
     from streams.kafka import installation
+    from streams.kafka.plain_errors import is_denial
 
     try:
         async with asyncio.timeout(within_s):
             await installation.refuse_others(settings, cluster)
-    except (TimeoutError, Unreachable):
+    except TimeoutError:
+        return False
+    except Unreachable as error:
+        if not is_denial(error):
+            raise
         return False
     return True
 

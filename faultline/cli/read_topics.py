@@ -16,6 +16,7 @@ from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, coordinates, partitions_of, started, topic_name
+from streams.kafka.plain_errors import named_refusals
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
 from streams.model.clock import from_millis
 from streams.model.codec import decode
@@ -213,7 +214,8 @@ async def read_raw(
 async def _reader(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
     client = consumer(settings, group=None, fetch_max_wait_ms=100)
     try:
-        yield await started(client, settings)
+        with named_refusals(settings, "Read"):
+            yield await started(client, settings)
     finally:
         await client.stop()
 

@@ -10,7 +10,7 @@ import asyncio
 import getpass
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -74,7 +74,8 @@ class CommandSession:
         """
         self._placing = asyncio.create_task(self._place())
         deadline = asyncio.get_running_loop().time() + LOOK_FIRST_S
-        self._is_checked = await are_ours(self.settings, self.cluster, LOOK_FIRST_S)
+        with suppress(Unreachable):  # sending tells it, with what that means
+            self._is_checked = await are_ours(self.settings, self.cluster, LOOK_FIRST_S)
         await asyncio.wait({self._placing}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def close(self) -> None:
@@ -103,11 +104,9 @@ class CommandSession:
                 is_handed_over = True
                 await delivered
         except (TimeoutError, KafkaError, Unreachable) as error:
-            why = (
-                str(error)
-                if isinstance(error, Unreachable)
-                else f"Kafka at {self.settings.bootstrap}: {plain(error)}"
-            )
+            why = plain(error, user=self.settings.sasl_username or "", operation="Write")
+            if not isinstance(error, Unreachable):
+                why = f"Kafka at {self.settings.bootstrap}: {why}"
             is_lost = not is_handed_over or (isinstance(error, BrokerResponseError) and not error.retriable)
             kind = Denied if is_denial(error) else Unreachable
             raise kind(_not_in_force(command, why, is_lost=is_lost)) from error
@@ -132,7 +131,8 @@ class CommandSession:
             self._placing.result()
         except (KafkaError, FaultlineError) as error:
             kind = Denied if is_denial(error) else Unreachable
-            raise kind(f"sent, but whether it is accepted cannot be read: {plain(error)}") from error
+            why = plain(error, user=self.settings.sasl_username or "", operation="Read")
+            raise kind(f"sent, but whether it is accepted cannot be read: {why}") from error
         while not (found := [entry for entry in self.entries if fits(entry)]):
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:

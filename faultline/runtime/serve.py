@@ -17,6 +17,7 @@ import structlog
 from faultline.runtime.health import health_server
 from faultline.runtime.settings import Settings
 from streams.kafka import installation, provisioning
+from streams.kafka.plain_errors import named_refusals
 from streams.model.pulse import Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry import tracing
@@ -61,6 +62,18 @@ async def serve(
         topic_prefix=settings.kafka.topic_prefix,
         **({"mode": settings.responder.mode.value} if name == "responder" else {}),
     )
+    with named_refusals(settings.kafka):
+        await _serve(name, settings, work, look, beside)
+    log.info("stopped")
+
+
+async def _serve(
+    name: str,
+    settings: Settings,
+    work: Callable[[Pulse, Metrics], Awaitable[None]],
+    look: Callable[[], None],
+    beside: Sequence[Callable[[Metrics], Coroutine[Any, Any, object]]],
+) -> None:
     await provisioning.verify(settings.kafka)
     is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
     pulse, metrics = Pulse(), Metrics(name).with_process()
@@ -81,7 +94,6 @@ async def serve(
         except asyncio.CancelledError:
             if not stopping.is_set():
                 raise
-    log.info("stopped")
 
 
 def show_process(metrics: Metrics, pulse: Pulse) -> None:

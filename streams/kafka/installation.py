@@ -243,7 +243,8 @@ async def read_claims(settings: KafkaSettings) -> list[Claim]:
         async for batch in clients.batches_to_end(consumer, TopicPartition(name, 0)):
             claims += [one for record in batch for one in _claims(record)]
     except KafkaError as error:
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {plain(error)}") from error
+        why = plain(error, user=settings.sasl_username or "", operation="Read")
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {why}") from error
     finally:
         await clients.stopped(consumer)
     clients.honour_cancellation()
@@ -276,7 +277,8 @@ async def _write(settings: KafkaSettings, made: Claim) -> None:
         await clients.started(producer, settings)
         await producer.send_and_wait(name, encode(made), key=made.cluster.encode(), partition=0)
     except TopicAuthorizationFailedError as error:
-        raise _MayNotWrite(f"Kafka at {settings.bootstrap} does not take a claim: {plain(error)}") from error
+        why = plain(error, user=settings.sasl_username or "", operation="Write")
+        raise _MayNotWrite(f"Kafka at {settings.bootstrap} does not take a claim: {why}") from error
     except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not take a claim: {plain(error)}") from error
     finally:

@@ -21,6 +21,7 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
 )
 
+from streams.config.settings import KafkaSettings
 from streams.model.errors import Denied
 
 _WORDY = "Returned by the broker when "
@@ -37,8 +38,8 @@ _DENIALS = {
 """What Kafka's ACLs deny, by the error that says so."""
 
 
-def plain(error: BaseException) -> str:
-    """Why a call to Kafka failed, for people."""
+def plain(error: BaseException, *, user: str = "", operation: str = "") -> str:
+    """Why a call to Kafka failed, for people; a refusal says who may not do what, as far as the caller knows that."""
     match error:
         case socket.gaierror():
             return "the name is not known"
@@ -60,9 +61,11 @@ def plain(error: BaseException) -> str:
         case SaslAuthenticationFailed():
             return LOGIN_REFUSED
         case BrokerResponseError() if type(error) in _DENIALS:
+            what = _DENIALS[type(error)]
+            what = what.replace("use the", operation, 1) if operation else what
             return (
-                f"this user may not {_DENIALS[type(error)]}{_named(error)} ({error.message}); `faultline topics acls` prints "
-                "the rights that each process and each kind of user needs"
+                f"{f'user {user}' if user else 'this user'} may not {what}{_named(error)} ({error.message}); "
+                "`faultline topics acls` prints the rights that each process and each kind of user needs"
             )
         case BrokerResponseError():
             # `description` is the protocol's text for the code, `message` the code's name.
@@ -72,6 +75,22 @@ def plain(error: BaseException) -> str:
             return os.strerror(error.errno).lower()
         case _:
             return str(error) or type(error).__name__
+
+
+@contextmanager
+def named_refusals(settings: KafkaSettings, operation: str = "") -> Iterator[None]:
+    """What Kafka refuses inside is raised with the user of these settings, and with the operation where all inside are one.
+
+    Raises:
+        Denied: Kafka refuses a right.
+    """
+    try:
+        yield
+    except BrokerResponseError as error:
+        if type(error) not in _DENIALS:
+            raise
+        why = plain(error, user=settings.sasl_username or "", operation=operation)
+        raise Denied(f"Kafka at {settings.bootstrap}: {why}") from error
 
 
 def is_denial(error: BaseException | None) -> bool:

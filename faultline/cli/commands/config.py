@@ -145,12 +145,31 @@ def show_findings(findings: list[CheckFinding], output: str) -> None:
 
     # What a service answers may quote what it was asked with.
     findings = [replace(one, what=clean(one.what), remedy=clean(one.remedy)) for one in findings]
-    rows = [(one.level, one.where, one.what, one.remedy, one.command) for one in findings]
-    headings = ("", "where", "what", "what to do", "run")
-    show(output, (one.document() for one in findings), lambda: table(headings, rows, empty="nothing found"))
+    show(output, (one.document() for one in findings), lambda: _show_findings(findings))
     names = {"fault": "faults", "unreachable": "unreachable", "warning": "warnings", "note": "notes"}
     counts = (f"{sum(one.level == level for one in findings)} {names[level]}" for level in LEVELS)
     click.echo(", ".join(counts), err=True)
+
+
+def _show_findings(findings: list[CheckFinding]) -> None:
+    """A table, and below it the commands, one a line: a terminal that breaks a line itself gives it back whole."""
+    from faultline.why.tree import printable
+
+    rows = [(one.level, one.where, one.what, one.remedy) for one in findings]
+    table(("", "where", "what", "what to do"), rows, empty="nothing found")
+    wheres: dict[str, list[str]] = {}
+    for one in findings:
+        if one.command:
+            wheres.setdefault(one.command, []).append(one.where)
+    if wheres:
+        click.echo("\nto run:")
+    for command, places in wheres.items():
+        click.echo(
+            f"  # {printable(', '.join(dict.fromkeys(places)), _LONGEST)}\n  {printable(command, _LONGEST)}"
+        )
+
+
+_LONGEST = 4000
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:

@@ -211,5 +211,5 @@ async def test_only_topics_apply_binds_the_topics_to_a_cluster(guarded: Guarded)
     await installation.claim(detector, "west", "detector")
     with pytest.raises(ConfigError, match="belong to cluster west"):
         await installation.claim(detector, "east", "detector")
-    with pytest.raises(Unreachable, match="may not use the topic"):
+    with pytest.raises(Unreachable, match="may not Write topic"):
         await installation.rename(detector, "west", "east", "an attacker")

@@ -157,7 +157,11 @@ async def test_a_user_without_any_right_lacks_group_and_transactions_too(broker:
     told = await found(broker, "responder")
     places = {finding.where for finding in told}
     assert f"group {PREFIX}faultline-responder" in places
-    assert f"transactional-id {PREFIX}faultline-responder-0" in places
+    (transact,) = (finding for finding in told if finding.where.startswith("transactional-id"))
+    assert transact.where == f"transactional-id {PREFIX}faultline-responder-…"
+    assert transact.command.endswith(
+        f"--operation Write --transactional-id {PREFIX}faultline-responder- --resource-pattern-type prefixed"
+    )
     assert f"topic {PREFIX}runs" in places
     assert all(finding.level == "fault" for finding in told)
 
@@ -169,12 +173,12 @@ async def test_who_may_not_is_told_so_by_commands_and_not_that_kafka_is_away(bro
     assert looked.returncode == 0, looked.stderr
     killed = await commanded(broker, "guard", "kill", "--reason", "a trial")
     assert killed.returncode == 1
-    assert "this user may not write to any topic (CLUSTER_AUTHORIZATION_FAILED)" in killed.stderr
+    assert "user limited may not write to any topic (CLUSTER_AUTHORIZATION_FAILED)" in killed.stderr
     assert "`faultline topics acls`" in killed.stderr
     broker.take_all()
     refused = await commanded(broker, "incidents")
     assert refused.returncode == 1
-    assert f"this user may not use the topic {PREFIX}" in refused.stderr
+    assert f"user limited may not Read topic {PREFIX}" in refused.stderr
 
 
 async def test_a_wrong_password_is_no_outage(broker: Broker) -> None:

@@ -18,7 +18,9 @@ from aiokafka.errors import (
 )
 
 from faultline.cli import main as front
-from streams.kafka.plain_errors import plain
+from streams.config.settings import KafkaSettings
+from streams.kafka.plain_errors import named_refusals, plain
+from streams.model.errors import Denied
 
 NOBODY = ["-m", "faultline", "incidents", "list"]
 
@@ -48,6 +50,17 @@ def test_an_error_is_told_without_classes_tuples_and_numbers(error: Exception, s
     told = plain(error)
     assert said in told
     assert not any(raw in told for raw in ("Errno", "Error(", "('", "AF_INET", "Returned by"))
+
+
+def test_a_refusal_names_who_may_not_do_what_where_that_is_known() -> None:
+    settings = KafkaSettings().model_copy(update={"sasl_username": "looker"})
+    with (
+        pytest.raises(Denied, match=r"user looker may not Read topic raw\.a \(TOPIC_"),
+        named_refusals(settings, "Read"),
+    ):
+        raise TopicAuthorizationFailedError("raw.a")
+    with pytest.raises(KafkaTimeoutError), named_refusals(settings, "Read"):
+        raise KafkaTimeoutError
 
 
 @pytest.mark.parametrize(
