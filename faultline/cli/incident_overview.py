@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from aiokafka import ConsumerRecord
 
 from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
-from faultline.live_view.overview import Overview
+from faultline.live_view.overview import Overview, tells_of_run
 from runbooks.engine.containment import may_still_hold, pending_repairs
 from runbooks.engine.guardrails.cordoned_nodes import is_held
 from runbooks.engine.run_summaries import PartialRun
 from streams.config.settings import KafkaSettings
-from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, TIMELINE
+from streams.model.conversation import TimelineEntry
 from streams.model.facts import FactRecord, NodeFact
+from streams.model.incident import IncidentState
 from streams.model.run import Mode, Run
 
 Nodes = Mapping[str, Mapping[str, NodeFact]]
@@ -31,9 +34,29 @@ async def read_overview(settings: KafkaSettings, *, everything: bool = False) ->
     gc.disable()
     try:
         records = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
-        return overview_of(records, everything=everything)
+        return await _with_lost_runs(settings, overview_of(records, everything=everything))
     finally:
         gc.enable()
+
+
+async def _with_lost_runs(settings: KafkaSettings, shown: Sequence[Overview]) -> list[Overview]:
+    """With what the timeline tells of those that wait for a person without a run: it was lost, or no runbook applies. It is long,
+    and read for nothing else.
+    """
+    doubtful = {
+        one.incident.id
+        for one in shown
+        if not one.runs and one.incident.state is IncidentState.AWAITING_HUMAN
+    }
+    if not doubtful:
+        return list(shown)
+    records = (await read_raw(settings, TIMELINE))[TIMELINE.name]
+    lines: dict[str, list[TimelineEntry]] = {}
+    for record in records:
+        key = (record.key or b"").decode(errors="replace")
+        if key in doubtful and (entry := readable(TimelineEntry, record)) is not None:
+            lines.setdefault(key, []).append(entry)
+    return [replace(one, had_run=tells_of_run(lines.get(one.incident.id, ()))) for one in shown]
 
 
 def overview_of(

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runbooks.engine.containment import PendingRepair, is_contained, shown_state
 from runbooks.engine.wait_reasons import waits_for
+from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run
+
+
+def tells_of_run(entries: Iterable[TimelineEntry]) -> bool:
+    """Whether lines of a timeline tell of a run."""
+    return any(entry.event == "run.planned" for entry in entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +24,8 @@ class Overview:
     incident: Incident
     runs: tuple[Run, ...] = ()
     repairs: tuple[PendingRepair, ...] = ()
+    had_run: bool = False
+    """Whether its timeline tells of a run; False, too, where nobody has looked."""
 
     @property
     def standing(self) -> str:
@@ -26,19 +35,14 @@ class Overview:
     @property
     def waits_for(self) -> str:
         """What it is waiting for; empty when nothing."""
-        if self._run_is_lost:
-            return "manual action: a run acted for it, and is not on record any more"
-        return waits_for(self.incident, self.runs, self.repairs)
-
-    @property
-    def _run_is_lost(self) -> bool:
-        """Whether its state or a node's marks show that a run acted, and none is there. Only who has read all runs can tell."""
         if self.runs or self.incident.state.is_over:
-            return False
-        return bool(self.repairs) or self.incident.state in (
-            IncidentState.MITIGATING,
-            IncidentState.VERIFYING,
-        )
+            return waits_for(self.incident, self.runs, self.repairs)
+        # Only who has read all runs can tell that none is there although a node's marks, its state or its timeline show one.
+        if self.repairs or self.incident.state in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+            return "manual action: a run acted for it, and is not on record any more"
+        if self.had_run and self.incident.state is IncidentState.AWAITING_HUMAN:
+            return "manual action: a run was planned for it, and is not on record any more: its runs are lost"
+        return waits_for(self.incident, self.runs, self.repairs)
 
     @property
     def rank(self) -> int:

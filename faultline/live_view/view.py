@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from faultline.live_view.overview import Overview
+from faultline.live_view.overview import Overview, tells_of_run
 from runbooks.engine.containment import pending_repairs
 from runbooks.engine.guardrails.cordoned_nodes import is_held
 from streams.model.control import Control
@@ -170,7 +170,7 @@ class LiveView:
         repairs = pending_repairs(
             name, runs, self.nodes(incident.cluster), self._owned.get(name, {}).values()
         )
-        return Overview(incident, runs, repairs)
+        return Overview(incident, runs, repairs, tells_of_run(self.timeline(name)))
 
     def overviews(self, *, everything: bool = False) -> list[Overview]:
         """Open incidents, then contained ones, then (`everything`) those over; each newest first."""

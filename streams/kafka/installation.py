@@ -117,19 +117,22 @@ async def kafka_id(settings: KafkaSettings) -> str:
     return str(about.get("cluster_id") or "")
 
 
-async def adopt_kafka(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock = utc_now) -> None:
-    """Bind the topics to the Kafka cluster on which they are now; nothing where they are. For an operator who knows that nothing
-    acts by the topics of the former one any more.
+async def adopt_kafka(
+    settings: KafkaSettings, cluster: str, by: str, *, clock: Clock = utc_now
+) -> tuple[str, str] | None:
+    """Bind the topics to the Kafka cluster on which they are now. For an operator who knows that nothing acts by the topics of
+    the former one any more. Returns the ids of the former and of this one; None where they are bound to it, or to none yet.
 
     Raises:
         ConfigError: they belong to another cluster.
     """
     held, kafka = holder(await read_claims(settings)), await kafka_id(settings)
     if held is None or held.kafka == kafka:
-        return
+        return None
     if held.cluster != cluster:
         raise ConfigError(refusal(held, cluster, settings.topic_prefix))
     await _write(settings, Claim(cluster, by, clock(), kafka=kafka, adopts=held.kafka))
+    return held.kafka, kafka
 
 
 async def refuse_others(settings: KafkaSettings, cluster: str) -> None:

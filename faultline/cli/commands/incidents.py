@@ -129,7 +129,7 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     # Imported here: it loads every rule of the correlator, which no other command of this group needs.
     from faultline.cli.incident_overview import read_nodes
     from faultline.cli.read_topics import read_incident, read_runs, read_timeline
-    from faultline.live_view.overview import Overview
+    from faultline.live_view.overview import Overview, tells_of_run
     from runbooks.engine.containment import pending_repairs
     from streams.model.codec import encode_plain
 
@@ -139,7 +139,7 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
         read_timeline(settings.kafka, incident),
         read_nodes(settings.kafka, incident.cluster),
     )
-    one = Overview(incident, tuple(runs), pending_repairs(incident.id, runs, nodes))
+    one = Overview(incident, tuple(runs), pending_repairs(incident.id, runs, nodes), tells_of_run(timeline))
     values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
     record = {"incident": encode_plain(incident), **_derived(one), **values}
     show(output, [record], lambda: _show_one(one, runs, timeline))

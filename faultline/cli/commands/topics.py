@@ -70,13 +70,26 @@ async def _apply(settings: Settings, old: str | None, *, adopt_kafka: bool) -> l
     if old is not None:
         await installation.rename(settings.kafka, old, settings.cluster, by)
     if adopt_kafka:
-        await installation.adopt_kafka(settings.kafka, settings.cluster, by)
+        _tell_adoption(settings, await installation.adopt_kafka(settings.kafka, settings.cluster, by))
     await installation.refuse_others(settings.kafka, settings.cluster)
     changes = await provisioning.apply(settings.kafka)
     await installation.claim(settings.kafka, settings.cluster, by)
     # A claim of an earlier release does not say which Kafka it is of: it is completed, once.
     await installation.adopt_kafka(settings.kafka, settings.cluster, by)
     return changes
+
+
+def _tell_adoption(settings: Settings, ids: tuple[str, str] | None) -> None:
+    """On stderr: what is on stdout are the changes of topics, for scripts."""
+    if ids is None:
+        told = "nothing to adopt: the topics are bound to this Kafka cluster, or to none yet"
+    else:
+        former, now = ids
+        told = (
+            f"the topics of cluster {settings.cluster} are bound to the Kafka cluster {now} from now on, no more to "
+            f"{former or 'one that was not written down'}"
+        )
+    click.echo(told, err=True)
 
 
 @command.command(

@@ -9,14 +9,18 @@ from datetime import timedelta
 import pytest
 from aiokafka import ConsumerRecord
 
-from faultline.cli.incident_overview import counts, overview_of
+from faultline.cli.incident_overview import counts, overview_of, read_overview
 from faultline.live_view.overview import Overview
+from streams.kafka import clients, provisioning
+from streams.kafka.topics import INCIDENTS, TIMELINE
 from streams.model.codec import encode
+from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.run import EffectRecord, EffectState, Run, RunOutcome, RunState, StepState, Target
 from tests.connectors.chat.thread_documents import NOW, incident, run
+from tests.testbed.kafka import Kafka
 
 LATER = NOW + timedelta(hours=1)
 
@@ -93,6 +97,33 @@ def test_an_incident_whose_run_was_lost_waits_for_a_person() -> None:
     held = about(4, IncidentState.AWAITING_HUMAN)
     (one,) = seen([held], [], [node(held)])
     assert one.waits_for.startswith("manual action: a run acted for it")
+
+
+@pytest.mark.kafka
+async def test_an_incident_that_waits_for_a_person_and_whose_runs_are_lost_says_so(kafka: Kafka) -> None:
+    own = kafka.settings("overview")
+    await provisioning.apply(own)
+    lost, none = about(1, IncidentState.AWAITING_HUMAN), about(2, IncidentState.AWAITING_HUMAN)
+    lines = [
+        TimelineEntry(lost.id, "c1", NOW, "responder", "run.planned", "runbook gpu-off-bus with 3 steps"),
+        TimelineEntry(
+            none.id, "c1", NOW, "responder", "run.none", "manual action required: no runbook matches"
+        ),
+    ]
+    writer = await clients.started(clients.producer(own), own)
+    try:
+        for one in (lost, none):
+            await writer.send_and_wait(
+                clients.topic_name(own, INCIDENTS), encode(one), key=one.id.encode(), partition=0
+            )
+        for line in lines:
+            name, key = clients.topic_name(own, TIMELINE), line.incident.encode()
+            await writer.send_and_wait(name, encode(line), key=key, partition=0)
+    finally:
+        await writer.stop()
+    shown = {one.incident.id: one.waits_for for one in await read_overview(own)}
+    assert shown[lost.id].endswith("its runs are lost")
+    assert shown[none.id] == "manual action: no runbook applies"
 
 
 def test_two_incidents_that_hold_one_node_are_both_contained() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiokafka import TopicPartition
 from aiokafka.admin import NewTopic
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from faultline.cli.main import cli
 from faultline.cli.send_command import command_of, decide
 from faultline.cli.send_options import SendOptions
 from streams.config.settings import KafkaSettings
@@ -187,7 +189,7 @@ async def test_a_lost_claim_is_made_again_by_whoever_starts_first(kafka: Kafka) 
 
 
 async def test_a_copy_of_the_topics_on_another_kafka_is_refused_until_it_is_adopted(
-    kafka: Kafka, tmp_path: Path
+    kafka: Kafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """MirrorMaker, a volume that was restored under a new id, or `kafka.bootstrap` that points at the wrong one."""
     here = kafka.settings("copied")
@@ -209,7 +211,15 @@ async def test_a_copy_of_the_topics_on_another_kafka_is_refused_until_it_is_adop
         assert [await committed_records(there, COMMANDS, n) for n in (0, 1)] == [[], []], (
             "nobody reads them there"
         )
-        await installation.adopt_kafka(there, "west", "an operator")
+        file = tmp_path / "there.yaml"
+        values = there.model_dump(mode="json", exclude_unset=True)
+        file.write_text(yaml.safe_dump({"cluster": "west", "kafka": values}))
+        adopting = ["--config", str(file), "topics", "apply", "--adopt-kafka"]
+        await asyncio.to_thread(cli.main, adopting, standalone_mode=False)
+        former, now = await installation.kafka_id(here), await installation.kafka_id(there)
+        assert f"bound to the Kafka cluster {now} from now on, no more to {former}" in capsys.readouterr().err
+        await asyncio.to_thread(cli.main, adopting, standalone_mode=False)
+        assert "nothing to adopt" in capsys.readouterr().err
         await installation.claim(there, "west", "responder on a machine")
         # The former one is refused there now, and goes on where it was.
         await installation.claim(here, "west", "responder on a machine")
