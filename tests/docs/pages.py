@@ -47,6 +47,8 @@ HELD_BACK = {
     "kubectl -n faultline-shippers create secret ": "needs the certificate of a broker: tests/deploy/test_shippers_apply.py",
     "faultline dead-letters ": "the emulated broker finds no records by time and deletes none: on a real one in "
     "tests/faultline/dead_letters",
+    "faultline topics apply --adopt-kafka": "the emulated broker tells no settings of topics: on two real ones in "
+    "tests/runbooks/engine/test_disasters.py",
     "kafka-console-producer.sh ": "Kafka's own tool, and a record that nobody wants",
 }
 """How commands begin that pages and helps show and that no test of this folder executes, and why."""
