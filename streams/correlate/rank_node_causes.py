@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -130,6 +130,9 @@ def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime
         return False
     # A kernel that panics logs no more: what its GPUs say later is not what it died of.
     early = config.skew if other.facts.get("panic") is True else config.before
+    if other.facts.get("link") == ERROR_COUNTERS:
+        # A link works with errors for long before it costs a connection, and nothing tells that it still does.
+        return other.cleared_at is None or other.cleared_at >= host.fault_at - early
     return other.fault_at >= host.fault_at - early
 
 

@@ -105,7 +105,9 @@ class HostCauses(CauseSource):
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, seen, self._incarnations),
         ]
-        found += [nic_link(fault, ports, excused, config) for fault, excused in links]
+        watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)
+        missed_after = config.missed_late if watched_by_slurm else config.doubt_settle
+        found += [nic_link(fault, ports, excused, config, missed_after) for fault, excused in links]
         if (left := row.left_at) is not None:
             stood = self._placements.on_node
             found = [
@@ -114,7 +116,7 @@ class HostCauses(CauseSource):
             ]
         if row.fact is None and found and self._topology.is_no_node(node):
             found = [replace(h, facts={**h.facts, NO_NODE: True}) for h in found]
-        if row.fact is None and self._placements.is_of_slurm(node):
+        if watched_by_slurm:
             found = [until_missed(h, config) for h in found]
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:

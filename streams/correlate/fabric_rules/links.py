@@ -230,9 +230,13 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
 
 
 def nic_link(
-    fault: LinkFault, ports: Mapping[str, PortRow], excused: Sequence[str], config: Config
+    fault: LinkFault,
+    ports: Mapping[str, PortRow],
+    excused: Sequence[str],
+    config: Config,
+    missed_after: timedelta,
 ) -> Hypothesis:
-    """The fault as a root of its own.
+    """The fault as a root of its own. `missed_after` is how long it takes until a host that is gone is missed.
 
     Its evidence is `hard` when one NIC of a host that lives is down and nothing excuses it; only then can it close the node.
     """
@@ -255,6 +259,9 @@ def nic_link(
     says = found.says if down < 2 else f"{found.says}, and {down - 1} more of that host's with it"
     why = f"{fault.root}: {says}" + (f" ({', '.join(excused)})" if excused else "")
     hypothesis = link_hypothesis(fault, found, FAMILY, why, facts, config)
+    if down > 1 and not fault.by_host:
+        # Several links of a host that says nothing of it: the host may be gone.
+        hypothesis = replace(hypothesis, ready_at=found.ready_at + missed_after)
     return replace(hypothesis, alone=found.alone and set(excused) <= {MAINTENANCE})
 
 

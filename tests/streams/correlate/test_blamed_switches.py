@@ -13,7 +13,18 @@ from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Attribute, Signal
 from tests.streams.correlate.deliveries import Arrival, essence, on_time, outcome
-from tests.streams.correlate.world import CLUSTER, GPUS, World, at, cluster, job, nccl_error, nic, not_ready
+from tests.streams.correlate.world import (
+    CLUSTER,
+    GPUS,
+    World,
+    _signal,
+    at,
+    cluster,
+    job,
+    nccl_error,
+    nic,
+    not_ready,
+)
 
 NODES = [f"n{i}" for i in range(12)]
 JOBS: dict[str, Sequence[str]] = {
@@ -129,6 +140,18 @@ def test_links_that_are_told_late_take_over_what_votes_had_found() -> None:
     assert (incident.root.key, incident.facts["links_lost"]) == ("switch/leaf-0", 4)
     assert incident.jobs == (job("llama"),)
     assert not [i for i in world.published.values() if i.state is IncidentState.OPEN and i.id != incident.id]
+
+
+def test_a_link_with_errors_is_part_of_the_node_at_which_connections_fail_later() -> None:
+    world = World(facts())
+    world.see(nic("n1", "rdma2", 0, subtype="symbol_errors"))
+    world.pass_to(900, step=10)
+    world.see(*failing("llama", [("n0", "n1"), ("n1", "n4"), ("n1", "n5")], 900))
+    world.pass_to(1400, step=5)
+    slow: dict[str, Attribute] = {"subtype": "slow", "percent": 55, "elapsed_ms": 1_200_000}
+    world.see(_signal("job.stalled", Entity(CLUSTER, pod=PodRef("train", "llama-worker-0")), 1400, slow))
+    world.pass_to(1700, step=5)
+    assert [(i.family, i.root.node) for i in world.published.values()] == [("silent_node", "n1")]
 
 
 STORIES = {

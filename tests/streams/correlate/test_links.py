@@ -59,6 +59,16 @@ def failing(seconds: float, ranks: Sequence[int] = range(8)) -> list[Signal]:
     return [nccl_error("llama", r, seconds + 0.1 * r) for r in ranks]
 
 
+def test_links_that_only_switches_miss_wait_for_their_host_to_be_missed() -> None:
+    cables = [link("leaf-1", f"Ethernet{i}", "n2", f"eth{i}") for i in range(4)]
+    gone = [port("leaf-1", f"Ethernet{i}", 0.1 * i) for i in range(4)]
+    world = story(*gone, *failing(5, range(8, 24)), facts=cables, until=50)
+    assert not world.published
+    world.see(not_ready("n2", 52))
+    world.pass_to(600, step=5)
+    assert [(i.family, i.root.node) for i in world.published.values()] == [("node_down", "n2")]
+
+
 def test_a_dead_link_that_the_host_and_the_switch_tell_of_is_one_incident() -> None:
     world = story(nic("n2", "eth2", 0), port("leaf-1", "Ethernet4", 0.3), *failing(31))
     incident = world.only()
