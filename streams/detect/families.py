@@ -108,6 +108,7 @@ def line_families() -> tuple[LineFamily, ...]:
         NcclRanks("nccl"),
         NcclRanks("nccl_errors"),
         NcclRanks("launcher"),
+        NcclRanks("names", ends=False),
         NcclRanks("ray"),
         NcclRanks("transport"),
         CommInit(),

@@ -49,11 +49,12 @@ class NcclRanks:
 
     Args:
         sheet: The file's name in `catalog/lines`.
+        ends: Whether its messages are errors that a process may end for, and not retries.
     """
 
-    def __init__(self, sheet: str) -> None:
+    def __init__(self, sheet: str, *, ends: bool = True) -> None:
         self._patterns = PatternTable.load(sheet)
-        self._sheet = sheet
+        self._sheet, self._ends = sheet, ends
         self.hints = self._patterns.hints
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
@@ -61,7 +62,9 @@ class NcclRanks:
         after: int | None = None
         since = 0
         first: Attributes = {}
-        carried = self._sheet == "launcher" or ("NCCL" in line.text and self._sheet == "nccl_errors")
+        carried = self._sheet in ("launcher", "names") or (
+            "NCCL" in line.text and self._sheet == "nccl_errors"
+        )
         echoed = "terminated with exception" in line.text or "what():" in line.text
         for hit in self._patterns.find(line.text, line.start):
             if not reported(line, hit.start, listed=hit.row.listed, carried=carried, after=after):
@@ -72,7 +75,7 @@ class NcclRanks:
             if hit.row.listed:
                 origin = origin or first  # an item of a list belongs to the rank of its head
             origin |= _writer(line, line.text[since : hit.start])
-            if not _unwinds(hit, line, stream):
+            if not (self._ends and _unwinds(hit, line, stream)):
                 attributes: Attributes = {**origin, **hit.row.sets, **hit.fields}
                 if echoed:
                     attributes.setdefault("subtype", "echo")

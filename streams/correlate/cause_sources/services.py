@@ -10,14 +10,16 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.services import (
+    RESOLVER,
     Complaints,
     Shortage,
     complaints,
+    is_crash_of_resolver,
     service_faults,
     shortages,
     thinned,
 )
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
 
@@ -42,12 +44,17 @@ class ServiceCauses(CauseSource):
         """By job: the failures that its complaints were read from last."""
         self._faults: dict[str, list[Hypothesis]] = {}
         self._judged_at: dict[str, datetime] = {}
+        self._crashes: dict[str, tuple[Sighting, ...]] = {}
+        """By node: what is told of pods there that resolve names for the cluster."""
 
     def evaluate(self, round_: Round) -> None:
         """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""
         touched = round_.touched
         for job in sorted(touched.jobs):
             touched.services |= self._put(job)
+        crashed = [node for node in sorted(touched.nodes) if self._put_crashes(node)]
+        if crashed and RESOLVER in self._heard:
+            touched.services.add(RESOLVER)
         for name in sorted(touched.services):
             if self._is_fresh(name, round_):
                 touched.services.discard(name)
@@ -55,7 +62,9 @@ class ServiceCauses(CauseSource):
                 continue
             heard = [Complaints(job, mine) for job, mine in sorted(self._heard.get(name, {}).items())]
             before = self._faults.pop(name, [])
-            if after := service_faults(self._cluster, name, heard, self._incarnations):
+            crashes = sorted((s for mine in self._crashes.values() for s in mine), key=order)
+            mine = crashes if name == RESOLVER else ()
+            if after := service_faults(self._cluster, name, heard, self._incarnations, mine):
                 self._faults[name] = after
                 self._causes.note(after)
             if before != after:
@@ -65,6 +74,19 @@ class ServiceCauses(CauseSource):
                     for one in heard
                     if shortages({name: one.sightings}, before) != shortages({name: one.sightings}, after)
                 }
+
+    def _put_crashes(self, node: str) -> bool:
+        """Keep what a node tells of pods that are part of a service. Returns whether that is something new."""
+        row = self._state.nodes.get(node)
+        kept = row.seen.values() if row is not None else ()
+        found = tuple(s for group in kept if is_crash_of_resolver(group[0]) for s in group if s.firing)
+        if found == self._crashes.get(node, ()):
+            return False
+        if found:
+            self._crashes[node] = found
+        else:
+            del self._crashes[node]
+        return True
 
     def _is_fresh(self, name: str, round_: Round) -> bool:
         """Whether a service of which many jobs complain was evaluated within the second: they may come in as many batches.
@@ -123,7 +145,9 @@ class ServiceCauses(CauseSource):
         return next((h for h in others if h.fault_at <= incident.fault_at), None) or by_jobs()
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
-        """The jobs that complain of it: what they say is kept as long as it is known."""
+        """The jobs that complain of it, and the nodes where its pods crash: what they say is kept as long as it is known."""
         if place.kind is not PlaceKind.SERVICE:
             return ()
-        return {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}
+        nodes = self._crashes if place.name == RESOLVER else ()
+        jobs = {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}
+        return jobs | {Place(PlaceKind.NODE, node) for node in nodes}

@@ -17,7 +17,7 @@ from streams.correlate.job_rules.job_evidence import (
 )
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_reports import Episode
-from streams.correlate.job_rules.services import complaints, shortage_at
+from streams.correlate.job_rules.services import complaints, ends, shortage_at
 from streams.correlate.job_rules.start_failures import stuck_on_node
 from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
 from streams.correlate.policy.config import Config
@@ -33,6 +33,27 @@ def for_a_service(evidence: JobEvidence, trouble: Burst | Episode | PlatformBloc
         return None
     found = shortage_at(complaints(evidence.failed), evidence.shortages, trouble.start, trouble.end)
     return found.incident if found is not None else None
+
+
+def claim_ends(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
+    """Ends of the job's pods that nothing else explains follow from the service of which it complained until then."""
+    if not evidence.shortages:
+        return
+    mine = complaints(evidence.failed)
+    own = [h.fault_at for h in verdict.hypotheses] + [s.episode.start for s in verdict.suspicions]
+    for end in ends(evidence.placements):
+        since, until = end.start - config.before, end.end + config.before
+        if any(since <= at <= until for at in own) or any(
+            first <= until and last >= since for first, last, _ in verdict.explained
+        ):
+            continue
+        found = shortage_at(mine, evidence.shortages, end.start, end.end)
+        before = [s for s in mine[found.service] if s.at <= end.end] if found is not None else []
+        # What went on after its last complaint ended for something else.
+        if found is not None and not any(
+            s.at < at <= end.start for s in before[-1:] for at in evidence.moved
+        ):
+            verdict.claim(found.incident, end, before[-1:])
 
 
 def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:

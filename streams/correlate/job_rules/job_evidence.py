@@ -11,7 +11,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.pod_failures import PodTimes, is_exit
 from streams.correlate.job_rules.rank_reports import RankReport
-from streams.correlate.job_rules.services import Shortage
+from streams.correlate.job_rules.services import Shortage, is_retry
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
@@ -157,7 +157,7 @@ def without_told_exits(evidence: JobEvidence, config: Config) -> Sequence[Sighti
     exits = [s for s in evidence.failed if is_exit(s)]
     if not exits:
         return evidence.failed
-    others = (s for s in evidence.failed if s.firing and not is_exit(s))
+    others = (s for s in evidence.failed if s.firing and not is_exit(s) and not is_retry(s))
     told = sorted([*(s.at for s in others), *(t.sighting.at for t in evidence.reports)])
     mute = {
         s.id

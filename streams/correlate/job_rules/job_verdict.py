@@ -14,7 +14,7 @@ from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
 from streams.correlate.job_rules.accused_hosts import AccusedHosts
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
-from streams.correlate.job_rules.blockers import evaluate_blockers, for_a_service
+from streams.correlate.job_rules.blockers import claim_ends, evaluate_blockers, for_a_service
 from streams.correlate.job_rules.connection_votes import NO_COMMON_END, ONE_PAIR, Vote, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import (
@@ -153,6 +153,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     _claim_teardown(evidence, verdict, config)
     for slow, cause in slowed(evidence, config):
         verdict.claims.setdefault(cause.id, []).append(slow)
+    claim_ends(evidence, verdict, config)
     evaluate_blockers(evidence, verdict, config)
     return verdict
 

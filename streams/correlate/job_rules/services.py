@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis
@@ -20,9 +20,10 @@ from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.placement import Placement
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 
 RESOLVER, STORAGE, WEBHOOK = "resolver", "storage", "webhook"
 _SHOWN_EACH = 2
@@ -44,6 +45,7 @@ class ServicePolicy(Strict):
     after_s: float
     apart: frozenset[str]
     own: frozenset[str]
+    outside: frozenset[str]
 
     @property
     def within(self) -> timedelta:
@@ -76,6 +78,23 @@ class Shortage:
     service: str
     since: datetime
     until: datetime
+
+
+class End(NamedTuple):
+    """A stretch in which pods of a job ended badly."""
+
+    start: datetime
+    end: datetime
+
+
+def is_retry(s: Sighting) -> bool:
+    """Whether a complaint is of a program that tries again: nothing has ended with it."""
+    return s.text("subtype") in ("no_resolver", "not_resolved")
+
+
+def is_crash_of_resolver(s: Sighting) -> bool:
+    """Whether a pod that resolves names for the cluster starts over and over."""
+    return s.kind == SignalKind.UNKNOWN and s.firing and s.text("subtype") == "resolver_crash"
 
 
 def complaints(failed: Iterable[Sighting]) -> dict[str, tuple[Sighting, ...]]:
@@ -119,9 +138,16 @@ def shortages(mine: Mapping[str, Sequence[Sighting]], faults: Iterable[Hypothesi
 
 
 def service_faults(
-    cluster: str, name: str, heard: Sequence[Complaints], incarnations: Incarnations
+    cluster: str,
+    name: str,
+    heard: Sequence[Complaints],
+    incarnations: Incarnations,
+    crashes: Sequence[Sighting] = (),
 ) -> list[Hypothesis]:
-    """The faults of one service: stretches in which jobs complain of it, several within minutes of each other."""
+    """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
+
+    `crashes` is what its own pods tell of: they name it.
+    """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:
         return []
@@ -129,7 +155,11 @@ def service_faults(
     lines = sorted((s for one in heard for s in one.sightings), key=order)
     intervals = []
     for stretch in split_at_gaps(lines, lambda s: s.at, rule.over):
-        if _known_at(stretch, owner, kind) is not None and _on_several_nodes(stretch):
+        if (
+            _known_at(stretch, owner, kind) is not None
+            and _on_several_nodes(stretch)
+            and any(map(_is_firm, stretch))
+        ):
             shown = tuple(_shown(stretch, owner))
             intervals.append(FiringInterval(shown[0].at, shown[-1].at, shown[-1].at + rule.over, shown))
     counted_as = _entity(cluster, kind, name.partition("/")[2])
@@ -141,7 +171,8 @@ def service_faults(
         if seen_at is None:
             continue
         jobs = {owner[s.id] for s in lines if session.start <= s.at <= session.last}
-        root = _root(counted_as, mine)
+        own = [s for s in crashes if session.start - rule.within <= s.at <= session.last]
+        root = _root(counted_as, mine, own)
         found.append(
             Hypothesis(
                 place=Place(PlaceKind.SERVICE, name),
@@ -155,12 +186,18 @@ def service_faults(
                 why=_why(len(jobs), families().signs(mine, 3), _told(root, kind)),
                 # A job that got over it without a loss has nobody called.
                 alone=False,
-                causes=distinct(mine),
+                causes=distinct(sorted((*own[:_SHOWN_EACH], *mine), key=order)),
                 facts={"jobs_hit": len(jobs), "service": kind},
                 stops="never",
             )
         )
     return found
+
+
+def ends(placements: Iterable[Placement]) -> list[End]:
+    """When pods of a job ended badly, those of the same minute as one."""
+    moments = sorted(p.end for p in placements if p.end is not None and p.succeeded is False)
+    return [End(group[0], group[-1]) for group in split_at_gaps(moments, lambda at: at, _EACH)]
 
 
 def shortage_at(
@@ -178,6 +215,19 @@ def shortage_at(
         if any(first <= s.at <= last and one.since <= s.at <= one.until for s in mine.get(one.service, ()))
     ]
     return min(fitting, key=lambda one: (one.since, one.incident), default=None)
+
+
+def _is_firm(s: Sighting) -> bool:
+    """Whether a complaint can be of nothing but the service: of a retry, only one for a name that is the site's own."""
+    if not is_retry(s):
+        return True
+    name, last = s.text("peer"), s.text("peer").rstrip(".").rpartition(".")[2]
+    return (
+        s.text("subtype") == "no_resolver"
+        and bool(name)
+        and len(last) != 2
+        and last not in service_policy().outside
+    )
 
 
 def _service(s: Sighting, kind: str) -> str | None:
@@ -259,8 +309,10 @@ def _entity(cluster: str, kind: str, named: str) -> Entity:
     return Entity(cluster, part=Part(kind, named)) if named else Entity(cluster)
 
 
-def _root(counted_as: Entity, lines: Sequence[Sighting]) -> Entity:
-    """The root, more precisely: of a storage the directory that all paths have in common."""
+def _root(counted_as: Entity, lines: Sequence[Sighting], crashes: Sequence[Sighting]) -> Entity:
+    """The root, more precisely: of a storage the directory that all paths have in common, of a resolver its own name."""
+    if named := min((name for s in crashes if (name := s.text("service"))), default=""):
+        return Entity(counted_as.cluster, part=Part(RESOLVER, named))
     if counted_as.storage is None:
         return counted_as
     paths = [path.strip("/").split("/")[:-1] for s in lines if (path := s.text("path"))]
@@ -271,7 +323,8 @@ def _root(counted_as: Entity, lines: Sequence[Sighting]) -> Entity:
 
 def _told(root: Entity, kind: str) -> str:
     if kind == RESOLVER:
-        return "the cluster's resolver of names"
+        crash = f", whose own pods ({root.part.name}) start over and over" if root.part else ""
+        return f"the cluster's resolver of names{crash}"
     if kind == STORAGE:
         return f"{root.storage}, which has no space left"
     return "the API server, which cannot create their pods" if root.part is None else str(root)

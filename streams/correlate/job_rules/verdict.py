@@ -11,6 +11,7 @@ from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.pod_failures import PlatformBlocker
 from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.job_rules.services import End
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Cause
 from streams.model.entity import JobRef
@@ -57,7 +58,7 @@ class JobVerdict:
         self.left_alone.append(LeftAlone(tuple(sightings), reason, needs))
 
     def claim(
-        self, cause: Cause, trouble: Burst | Episode | PlatformBlocker, symptoms: Sequence[Sighting]
+        self, cause: Cause, trouble: Burst | Episode | PlatformBlocker | End, symptoms: Sequence[Sighting]
     ) -> None:
         """Record that these symptoms of a trouble follow from a cause."""
         self.explained.append((trouble.start, trouble.end, cause))

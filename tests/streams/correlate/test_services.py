@@ -12,10 +12,22 @@ import pytest
 from streams.correlate.job_rules.services import mount_of, thinned
 from streams.correlate.sightings import sighting
 from streams.model.entity import Entity, JobRef
-from streams.model.facts import Fact, JobFact
+from streams.model.facts import Fact, JobFact, PodFact
 from streams.model.incident import IncidentState
 from streams.model.signal import Signal
-from tests.streams.correlate.world import CLUSTER, World, at, cluster, failed, job, nccl_error, xid
+from tests.streams.correlate.world import (
+    CLUSTER,
+    World,
+    all_ended,
+    at,
+    cluster,
+    failed,
+    job,
+    nccl_error,
+    progress,
+    sign,
+    xid,
+)
 
 LLAMA, GEMMA = ["n1", "n2"], ["n3", "n4"]
 BOTH = {"llama", "gemma"}
@@ -252,3 +264,106 @@ def test_evictions_of_pods_that_are_no_training_job_are_silent() -> None:
     world.see(*(evicted(300 * i, name="batch", pod=i) for i in range(5)))
     world.pass_to(3000, step=20)
     assert world.incidents() == []
+
+
+def retries(name: str, seconds: float, asked: str = "store.data.svc", times: int = 4) -> list[Signal]:
+    """A program that tries again, for the resolver did not answer it."""
+    return [failed(name, 0, seconds + 30 * i, "no_resolver", peer=asked) for i in range(times)]
+
+
+def dies(name: str, seconds: float) -> list[PodFact]:
+    """A job whose pods end badly, and say nothing of it."""
+    return all_ended(name, {"llama": LLAMA, "gemma": GEMMA}[name], seconds)
+
+
+def take(world: World, one: Signal | PodFact) -> None:
+    if isinstance(one, Signal):
+        world.see(one)
+    else:
+        world.tell(one)
+
+
+def crash(node: str, seconds: float) -> Signal:
+    return sign("unknown", node, seconds, "resolver_crash", service="coredns")
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_jobs_that_die_while_they_try_again_to_resolve_a_name_are_victims_of_the_resolver_by_its_name(
+    backwards: bool, restart: bool
+) -> None:
+    told: list[Signal | PodFact] = [crash("n5", -20), *retries("llama", 0), *retries("gemma", 60)]
+    told += [*dies("llama", 100), *dies("gemma", 170)]
+    world = World(facts())
+    for i, one in enumerate(reversed(told) if backwards else told):
+        take(world, one)
+        if restart and i == len(told) // 2:
+            world.restart()
+    world.pass_to(900, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("platform_fault", "part/resolver/coredns")
+    assert {j.name for j in incident.jobs} == BOTH
+    assert "n5" not in incident.nodes
+
+
+NOBODY: dict[str, list[Signal | PodFact]] = {
+    "jobs that go on": [*retries("llama", 0), *retries("gemma", 60)],
+    "one job": [*retries("llama", 0), *dies("llama", 100)],
+    "names that others serve": [
+        *retries("llama", 0, "hub.example.com"),
+        *retries("gemma", 60, "hub.example.com"),
+        *dies("llama", 100),
+    ],
+    "names that may not be there": [
+        failed("llama", 0, 0, "not_resolved", peer="a.data.svc"),
+        failed("gemma", 0, 10, "not_resolved", peer="b.data.svc"),
+        *dies("llama", 20),
+    ],
+    "a job that went on before it died": [
+        *retries("llama", 0),
+        *retries("gemma", 60),
+        progress("llama", 150, 7),
+        *dies("llama", 200),
+    ],
+    "a pod of the resolver that crashes while nobody complains": [crash("n5", 0), *dies("llama", 30)],
+}
+
+
+@pytest.mark.parametrize("name", NOBODY)
+def test_retries_alone_are_nobodys_fault(name: str) -> None:
+    world = World(facts())
+    for one in NOBODY[name]:
+        take(world, one)
+    world.pass_to(3600, step=20)
+    assert world.incidents() == []
+
+
+def test_a_name_of_others_counts_beside_one_of_the_clusters_own() -> None:
+    world = World(facts())
+    world.see(*retries("llama", 0, "hub.example.com"), *retries("gemma", 20))
+    for end in dies("llama", 100):
+        world.tell(end)
+    world.pass_to(900, step=5)
+    assert world.only().root.key == "cluster"
+    assert {j.name for j in world.only().jobs} == {"llama"}
+
+
+def test_memory_that_ran_out_stays_the_jobs_own_while_no_name_is_resolved() -> None:
+    world = World(facts())
+    world.see(
+        *retries("llama", 0), *retries("gemma", 20), *(failed("llama", i, 100, "cuda_oom") for i in (0, 1))
+    )
+    world.pass_to(900, step=5)
+    assert {i.family for i in world.incidents()} <= {"application"}
+
+
+def test_the_fault_of_a_resolver_keeps_its_name_when_its_pods_are_heard_of_later() -> None:
+    world = World(facts())
+    world.see(*retries("llama", 0), *retries("gemma", 20))
+    for end in dies("llama", 100):
+        world.tell(end)
+    world.pass_to(200, step=5)
+    first = world.only()
+    world.see(crash("n5", 5))
+    world.pass_to(400, step=5)
+    assert (world.only().id, world.only().root.key) == (first.id, "part/resolver/coredns")
