@@ -83,7 +83,7 @@ class Engine:
         cables = CableCauses(causes, links, switches)
         nodes = NodeCauses(causes, hosts, shared)
         services = ServiceCauses(causes, self._evidence_cache)
-        jobs = JobCauses(causes, self._evidence_cache, nodes, services, self._publisher)
+        jobs = JobCauses(causes, self._evidence_cache, nodes, services, shared, self._publisher)
         sources: tuple[CauseSource, ...] = (
             # Ports before hosts: what a switch reports about a port is evidence on the host attached to it.
             cables,

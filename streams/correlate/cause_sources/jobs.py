@@ -10,9 +10,11 @@ from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import NodeCauses
 from streams.correlate.cause_sources.services import ServiceCauses
+from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.blockers import is_unmounted
 from streams.correlate.job_rules.explaining_causes import is_judged_by_jobs
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -46,10 +48,15 @@ class JobCauses(CauseSource):
         evidence_cache: JobEvidenceCache,
         nodes: NodeCauses,
         services: ServiceCauses,
+        shared: SharedCauses,
         publisher: Publisher,
     ) -> None:
         super().__init__(causes)
-        self._services = services
+        self._services, self._shared = services, shared
+        self._unmounted: set[str] = set()
+        """Jobs of which a volume cannot be mounted."""
+        self._storages: Sequence[Hypothesis] = ()
+        """The faults of storage that those were judged by."""
         self._evidence_cache, self._nodes, self._publisher = evidence_cache, nodes, publisher
         self._verdicts: dict[str, JobVerdict] = {}
         self._weights: dict[str, int] = {}
@@ -67,6 +74,9 @@ class JobCauses(CauseSource):
         touched.jobs |= self._publisher.waiting_for_progress(touched.mentioned)
         # Progress that is read late may take the reason away that was found for a job's symptoms.
         touched.jobs |= touched.mentioned & self._verdicts.keys()
+        if (storages := self._shared.storages()) != self._storages:
+            self._storages = storages
+            touched.jobs |= self._unmounted
         self._defer(touched, round_.budget)
         for key in sorted(touched.jobs):
             evidence = self._evidence(key)
@@ -113,6 +123,11 @@ class JobCauses(CauseSource):
         self._evidence_cache.note(key, evidence)
         self._weights.pop(key, None)
         self._causes.last_symptoms.pop(key, None)
+        (
+            self._unmounted.add
+            if evidence is not None and any(map(is_unmounted, evidence.failed))
+            else self._unmounted.discard
+        )(key)
         if evidence is not None:
             self._weights[key] = len(evidence.reports) + len(evidence.codes)
             if evidence.reports:
@@ -155,6 +170,7 @@ class JobCauses(CauseSource):
             hangs_closed=self._closings(key, IncidentFamily.HANG) if reports else {},
             firsts=self._firsts({p.node for p in placements}),
             shortages=self._services.of_job(key),
+            storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
 

@@ -36,7 +36,7 @@ from streams.correlate.node_rules.shared_parts import (
 from streams.correlate.node_rules.software_rollouts import of_software, rollouts
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
 from streams.correlate.sightings import Sighting, order, tray_of
-from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup
+from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.model.entity import Part
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -150,7 +150,7 @@ class SharedCauses(CauseSource):
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
         if stored or (hypotheses and fact is None):
-            reports = storage_reports(stored, hypotheses, self._serves(node, row))
+            reports = storage_reports(stored, hypotheses, self._serves(node, row), gone_alone)
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
         absences = self._absences(node, row, gone_alone)
         self._expect([a.hypothesis for a in absences])
@@ -204,17 +204,25 @@ class SharedCauses(CauseSource):
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched groups. Where the result changed, their nodes and those nodes' jobs are re-evaluated."""
         touched = round_.touched
+        if STORAGE in touched.shared and self._settle(STORAGE, touched):
+            touched.shared |= self.doubted()  # what hangs on a storage is away for that
         if NODES in touched.shared:
             self._judge_outages(round_)
-        for group in sorted(touched.shared):
-            before = self._faults.pop(group, [])
-            if after := self._judge(group):
-                self._faults[group] = after
-                self._causes.note(self._at(group))
-            if before != after:
-                nodes = self._hand_over(before, after)
-                touched.nodes |= nodes
-                touched.jobs |= self._causes.troubled().union(*map(self._placements.jobs_near, nodes))
+        for group in sorted(touched.shared - {STORAGE}):
+            self._settle(group, touched)
+
+    def _settle(self, group: SharedGroup, touched: Touched) -> bool:
+        """Evaluate one group; where the result changed, its nodes and their jobs are touched. Returns whether it did."""
+        before = self._faults.pop(group, [])
+        if after := self._judge(group):
+            self._faults[group] = after
+            self._causes.note(self._at(group))
+        if before == after:
+            return False
+        nodes = self._hand_over(before, after)
+        touched.nodes |= nodes
+        touched.jobs |= self._causes.troubled().union(*map(self._placements.jobs_near, nodes))
+        return True
 
     def _judge_outages(self, round_: Round) -> None:
         """Evaluate which nodes are NotReady together, before racks are evaluated, but not twice within a second.
@@ -233,13 +241,13 @@ class SharedCauses(CauseSource):
             a
             for node, found in self._absent.of(NODES)
             for a in found
-            if not self._is_cut_off(node, a.hypothesis)
+            if not self._is_cut_off(node, a.hypothesis) and not self._hangs(a.hypothesis)
         ]
         troubles = [
             t
             for node, found in self._troubled.of(NODES)
             for t in found
-            if not self._is_cut_off(node, t.hypothesis)
+            if not self._is_cut_off(node, t.hypothesis) and not self._hangs(t.hypothesis)
         ]
         self._known = frozenset([*(a.hypothesis.id for a in absences), *(t.hypothesis.id for t in troubles)])
         before, crowded = self._outages, self._is_crowded
@@ -266,6 +274,10 @@ class SharedCauses(CauseSource):
         switches = self._causes.of(PlaceKind.SWITCH)
         return any(s.takes(Place(PlaceKind.NODE, node), h) is not None for s in switches)
 
+    def _hangs(self, h: Hypothesis) -> bool:
+        """Whether a node is away for a storage that it hangs on."""
+        return any(h.id in fault.parts for fault in self._faults.get(STORAGE, ()))
+
     @property
     def _is_crowded(self) -> bool:
         """Whether too many nodes are NotReady for any of them to count as alone."""
@@ -279,6 +291,10 @@ class SharedCauses(CauseSource):
             return h
         if self._is_crowded:
             h = replace(h, sure_at=None)
+        if left := [f.left[h.id] for f in self._faults.get(STORAGE, ()) if h.id in f.left]:
+            h = replace(
+                h, ready_at=max(h.ready_at, *left), sure_at=max(h.sure_at, *left) if h.sure_at else None
+            )
         return held(h, self._outages)
 
     def _judge(self, group: SharedGroup) -> list[SharedFault]:
@@ -345,6 +361,10 @@ class SharedCauses(CauseSource):
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """What some of these nodes share, where it can stop a job."""
         return (h for h in self.all() if h.stops != "never" and not nodes.isdisjoint(h.nodes))
+
+    def storages(self) -> list[Hypothesis]:
+        """Faults of storage, wherever they are felt."""
+        return self._at(STORAGE)
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The root that a node's root was merged into."""

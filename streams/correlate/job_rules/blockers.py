@@ -23,8 +23,11 @@ from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
-from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
+from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import SERVERS, Cause, Place, PlaceKind, Suspect
+from streams.model.hostnames import is_address, short
 from streams.model.incident import Certainty
+from streams.model.kinds import SignalKind
 
 
 def for_a_service(evidence: JobEvidence, trouble: Burst | Episode | PlatformBlocker) -> Cause | None:
@@ -62,7 +65,8 @@ def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config
     failed = [s for s in evidence.failed if until is None or s.at > until]
     for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
         service = for_a_service(evidence, blocker) if not blocker.waits else None
-        why = service or _evicted_by(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
+        why = service or _storage_of(evidence, blocker, config) or _evicted_by(evidence, blocker, config)
+        why = why or _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
             continue
@@ -100,6 +104,42 @@ def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config
                 stops="never",
             )
         )
+
+
+def is_unmounted(s: Sighting) -> bool:
+    """Whether a volume of a pod cannot be mounted."""
+    return s.kind == SignalKind.JOB_FAILED and s.text("subtype") == "volume"
+
+
+def _storage_of(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:
+    """The storage that is gone where the job's volumes cannot be mounted."""
+    volumes = [s for s in blocker.sightings if is_unmounted(s)]
+    if not volumes:
+        return None
+    gone = [
+        h
+        for h in evidence.storages
+        if h.certainty is not Certainty.WEAK
+        and h.fault_at - config.before <= blocker.end
+        and (h.cleared_at is None or blocker.start <= h.cleared_at + config.before)
+        and any(_is_on(s, h) for s in volumes)
+    ]
+    return min(gone, key=lambda h: (h.fault_at, h.id)).id if gone else None
+
+
+def _is_on(volume: Sighting, storage: Hypothesis) -> bool:
+    """Whether a volume is on a storage: it names it, or cannot be mounted in time on a node that does not reach it.
+
+    A name and an address may be the same server; two names, or two addresses, are two.
+    """
+    called = {storage.root.storage or "", *storage.fact_texts("storage"), *storage.fact_texts(SERVERS)}
+    known = {short(name.partition(":")[0]) for name in called if name}
+    server = volume.text("server")
+    if server and short(server) in known:
+        return True
+    if volume.entity.node not in storage.nodes or not volume.text("mount"):
+        return False
+    return not server or all(is_address(server) is not is_address(name) for name in known)
 
 
 def _evicted_by(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:

@@ -68,6 +68,8 @@ class JobEvidence:
     """By node of the job: earlier jobs that failed first there."""
     shortages: Sequence[Shortage] = ()
     """Faults of services that it complains of, together with other jobs."""
+    storages: Sequence[Hypothesis] = ()
+    """Faults of storage anywhere; looked up where a volume of it cannot be mounted."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 

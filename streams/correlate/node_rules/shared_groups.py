@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Generic, TypeVar
 
 from streams.correlate.hypothesis import Hypothesis
@@ -21,6 +22,8 @@ class SharedFault:
     parts: Mapping[str, str] = field(default_factory=dict)
     counted: frozenset[str] = frozenset()
     """The nodes it is counted from, where more are than have a part in it: some stayed away when the others came back."""
+    left: Mapping[str, datetime] = field(default_factory=dict)
+    """Hypotheses that outlast it, each with the moment from which on it stands for itself."""
 
 
 class GroupIndex(Generic[T]):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
 from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.node_death import death_policy
+from streams.correlate.node_rules.node_outages import outage_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families, storage_system
 from streams.correlate.sightings import Sighting, distinct, split_at_gaps
@@ -24,7 +26,7 @@ from streams.correlate.state.incarnations import (
     firing_intervals,
     storage_root,
 )
-from streams.correlate.state.place import STORAGE
+from streams.correlate.state.place import SERVERS, STORAGE
 from streams.model.clock import span
 from streams.model.entity import Entity
 from streams.model.hostnames import short
@@ -33,6 +35,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 FAMILY = IncidentFamily.STORAGE_FAULT
 UNNAMED = "not named"
+_MAX_SERVERS = 16
 _MAX_SHOWN = 6
 
 
@@ -66,14 +69,20 @@ class StorageReports:
     """Faults of its own disks, and that it is down, where it may be what serves a storage."""
     names: frozenset[str] | None = None
     """What a storage that it serves is called; None for a host that is no node of the cluster, and may serve any."""
+    gone: tuple[Hypothesis, ...] = ()
+    """That it is NotReady for no reason of its own, as far as nothing else says that it is dead."""
 
 
 def storage_reports(
     seen: Iterable[Sighting],
     hypotheses: Sequence[Hypothesis],
     names: frozenset[str] | None = frozenset(),
+    gone_alone: Sequence[Hypothesis] = (),
 ) -> StorageReports:
-    """The evidence about storage in a node's sightings and hypotheses. `names` are those of `StorageReports`."""
+    """The evidence about storage in a node's sightings and hypotheses. `names` are those of `StorageReports`.
+
+    `gone_alone` is when it was NotReady for no reason of its own.
+    """
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
     for s in seen:
@@ -91,7 +100,8 @@ def storage_reports(
     )
     hung = tuple(h for h in hypotheses if _only_hangs(h))
     disks = tuple(h for h in hypotheses if _is_of_server(h)) if names is None or names else ()
-    return StorageReports(outages, hung, disks, names if disks else None)
+    gone = tuple(h for h in gone_alone if _may_only_hang(h)) if outages or hung else ()
+    return StorageReports(outages, hung, disks, names if disks else None, gone)
 
 
 def storage_faults(
@@ -124,10 +134,44 @@ def storage_faults(
             loose.append((node, hung))
         else:
             taken[at][hung.id] = node
-    for fault, parts in zip(found, taken, strict=True):
-        parts |= _servers(fault.hypothesis, evidence, known, within)
-    found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
+    gone = [(node, h) for node, w in evidence for h in w.gone]
+    for i, (fault, parts) in enumerate(zip(found, taken, strict=True)):
+        hanging = reached[i] | frozenset(parts.values())
+        servers = _servers(fault.hypothesis, evidence, known, within)
+        parts |= servers
+        if servers:
+            names = tuple(sorted(set(servers.values())))
+            h = replace(fault.hypothesis, facts={**fault.hypothesis.facts, SERVERS: names[:_MAX_SERVERS]})
+            found[i] = replace(fault, hypothesis=h)
+        with_it = list(_gone_with(fault.hypothesis, [(n, h) for n, h in gone if n in hanging], known))
+        parts |= {h.id: node for node, h, until in with_it if until is None}
+        left = {h.id: until for _, h, until in with_it if until is not None}
+        found[i] = replace(found[i], parts=parts, left=left)
     return found + _unnamed(cluster, loose, known, within, incarnations)
+
+
+def _gone_with(
+    storage: Hypothesis, gone: Iterable[tuple[str, Hypothesis]], known: int
+) -> Iterator[tuple[str, Hypothesis, datetime | None]]:
+    """The nodes that hang on a storage and went NotReady with it: a kubelet that asks its mounts hangs as well.
+
+    One that is still away once the storage is back is a node of its own, told after the moment given here.
+    """
+    if len(storage.nodes) < families().shared.storage.enough(known):
+        return
+    settle = outage_policy().settle
+    for node, h in gone:
+        back = storage.cleared_at
+        if h.fault_at < storage.fault_at or (back is not None and h.fault_at > back):
+            continue
+        stays = back is not None and (h.cleared_at is None or h.cleared_at > back + settle)
+        yield node, h, back + settle if stays and back is not None else None
+
+
+def _may_only_hang(h: Hypothesis) -> bool:
+    """Whether a node that is NotReady may be alive: no last words of it, and no sign from outside that it is dead."""
+    signs = death_policy().signs
+    return h.certainty is not Certainty.DECISIVE and h.sure not in (signs.alert.says, signs.ports.says)
 
 
 def _servers(

@@ -77,6 +77,8 @@ class SharedGroup(NamedTuple):
 
 
 STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
+SERVERS = "servers"
+"""Fact of a storage's fault: the hosts whose own faults are why it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
