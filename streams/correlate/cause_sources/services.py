@@ -10,7 +10,6 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.services import (
-    RESOLVER,
     Complaints,
     Shortage,
     complaints,
@@ -20,7 +19,7 @@ from streams.correlate.job_rules.services import (
     thinned,
 )
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.place import RESOLVER, Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
 
 _JUDGED_EVERY = timedelta(seconds=1)

@@ -17,6 +17,7 @@ from streams.correlate.node_rules.node_outages import (
     held,
     is_crowded,
     is_dead,
+    is_of_host,
     outages,
     unreached,
 )
@@ -46,6 +47,8 @@ _JUDGED_EVERY = timedelta(seconds=1)
 _JUDGED_AT_ONCE = 64
 """Up to so many troubles, a new one that may be told by now is compared with the others at once; else with the next second's."""
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
+_CONTROL_PLANE = ("etcd", "control_plane")
+"""Subtypes of what only hosts of a control plane tell of."""
 _TOLD_KINDS = frozenset({*_STORAGE_KINDS, SignalKind.NODE_CONDITION})
 """What is read here of a node in which nothing is found to be wrong."""
 
@@ -75,6 +78,8 @@ class SharedCauses(CauseSource):
         """By name: what switch trays say of themselves."""
         self._devices: dict[str, tuple[Trouble, ...]] = {}
         """By name: what coolant units and power feeds say of themselves of which nobody tells whose they are."""
+        self._control: dict[str, tuple[Hypothesis, ...]] = {}
+        """By node of the control plane: faults of its host."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._printed: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
@@ -152,6 +157,12 @@ class SharedCauses(CauseSource):
         if stored or (hypotheses and fact is None):
             reports = storage_reports(stored, hypotheses, self._serves(node, row), gone_alone)
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
+        control = tuple(filter(is_of_host, hypotheses)) if self._is_control_plane(node, row) else ()
+        if control != self._control.pop(node, ()) and NODES in self._absent:
+            touched.add(NODES)
+        if control:
+            self._control[node] = control
+            self._expect(control)
         absences = self._absences(node, row, gone_alone)
         self._expect([a.hypothesis for a in absences])
         touched |= self._absent.put(node, {NODES: absences} if absences else {})
@@ -165,6 +176,14 @@ class SharedCauses(CauseSource):
         if self._counted != self._topology.counts():
             touched |= self.doubted()
         return touched
+
+    def _is_control_plane(self, node: str, row: NodeRow) -> bool:
+        """Whether a node is one of the control plane: by its labels; a host outside the cluster by what it runs."""
+        if row.fact is not None:
+            return row.fact.control_plane
+        if not self._topology.is_no_node(node):
+            return False
+        return any(s.text("subtype") in _CONTROL_PLANE for group in row.seen.values() for s in group)
 
     def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
         """The part that such a device is, by its own name, else the rack that it is said to stand in."""
@@ -249,13 +268,17 @@ class SharedCauses(CauseSource):
             for t in found
             if not self._is_cut_off(node, t.hypothesis) and not self._hangs(t.hypothesis)
         ]
-        self._known = frozenset([*(a.hypothesis.id for a in absences), *(t.hypothesis.id for t in troubles)])
+        control = [h for found in self._control.values() for h in found]
+        known = [*(a.hypothesis for a in absences), *(t.hypothesis for t in troubles), *control]
+        self._known = frozenset(h.id for h in known)
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_device(of_parts, troubles, self._devices)
         troubles += [t for complaints in self._devices.values() for t in complaints]
-        self._outages = outages(self._cluster, absences, self._topology, of_parts, self._incarnations)
+        self._outages = outages(
+            self._cluster, absences, self._topology, of_parts, self._incarnations, control
+        )
         turned = crowded is not self._is_crowded
         touched.nodes |= {
             a.node

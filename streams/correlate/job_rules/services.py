@@ -19,13 +19,13 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.place import RESOLVER, Place, PlaceKind
 from streams.correlate.state.placement import Placement
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
-RESOLVER, STORAGE, WEBHOOK = "resolver", "storage", "webhook"
+STORAGE, WEBHOOK = "storage", "webhook"
 _SHOWN_EACH = 2
 """Lines of each job that are kept with the fault, of the first and of the last."""
 _SHOWN = 64

@@ -24,7 +24,7 @@ from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.node_rules.shared_parts import peak, root_of
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, order, split_at_gaps
+from streams.correlate.sightings import Sighting, distinct, latest_end, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import NODES, Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, of_kind
@@ -61,6 +61,7 @@ class OutagePolicy(Strict):
     unreached_told_s: int
     unreached_least_s: int
     unreached_quiet_s: int
+    control_before_s: int
 
     @property
     def within(self) -> timedelta:
@@ -209,8 +210,12 @@ def outages(
     topology: Topology,
     of_parts: Collection[str],
     incarnations: Incarnations,
+    control: Sequence[Hypothesis] = (),
 ) -> Outages:
-    """The times when many nodes were NotReady together. `of_parts` are hypotheses that a part's own fault accounts for."""
+    """The times when many nodes were NotReady together. `of_parts` are hypotheses that a part's own fault accounts for.
+
+    `control` are faults of hosts of the control plane.
+    """
     absences = sorted(absences, key=lambda a: (a.start, a.hypothesis.id))
     by_root: dict[str, list[_Wave]] = defaultdict(list)
     held: dict[str, datetime] = {}
@@ -219,7 +224,9 @@ def outages(
         if (wave := _wave(cluster, together, topology, of_parts)) is not None:
             by_root[wave.root.key].append(wave)
     known = topology.nodes_known_at
-    faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, incarnations)]
+    faults = [
+        fault for key in sorted(by_root) for fault in _faults(by_root[key], known, incarnations, control)
+    ]
     behind = {
         a.hypothesis.id: wave.over_at
         for waves in by_root.values()
@@ -300,20 +307,64 @@ def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
 
 
 def _faults(
-    waves: Sequence[_Wave], known: Callable[[datetime], int], incarnations: Incarnations
+    waves: Sequence[_Wave],
+    known: Callable[[datetime], int],
+    incarnations: Incarnations,
+    control: Sequence[Hypothesis],
 ) -> Iterable[SharedFault]:
     root, by_line = waves[0].root, {wave.interval.sightings[0].id: wave for wave in waves}
     again = timedelta(seconds=outage_policy().again_s)
     domain = families()[FAMILY].domain
     for session in incarnations.sessions(root, domain, [wave.interval for wave in waves], again=again):
         mine = [by_line[s.id] for s in session.sightings]
-        yield _fault(root, session, mine, known(mine[0].absences[0].start))
+        size, hit = known(mine[0].absences[0].start), max(_nodes(wave.absences) for wave in mine)
+        fault = _fault(root, session, mine, hit, size)
+        is_wide = root.kind == "cluster" and outage_policy().are_most(hit, size)
+        yield _by_control_plane(fault, control) if is_wide else fault
 
 
-def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -> SharedFault:
+def _by_control_plane(outage: SharedFault, control: Sequence[Hypothesis]) -> SharedFault:
+    """An outage of most nodes, with the node of the control plane as root that tells of its own host before or meanwhile.
+
+    What the same node tells of later is the same occasion as long as it goes on, or comes again within the hour.
+    """
+    h, policy = outage.hypothesis, outage_policy()
+    since = h.fault_at - timedelta(seconds=policy.control_before_s)
+    own = [c for c in control if c.last_at >= since and (h.cleared_at is None or c.fault_at <= h.cleared_at)]
+    if not own:
+        return outage
+    first, until = min(own, key=lambda c: (c.fault_at, c.id)), h.cleared_at
+    mine: list[Hypothesis] = []
+    for c in sorted(control, key=lambda c: (c.fault_at, c.id)):
+        again = c.root.node == first.root.node and (
+            until is None or since <= c.fault_at <= until + timedelta(seconds=policy.again_s)
+        )
+        if c in own or again:
+            mine.append(c)
+            until = latest_end((until, c.cleared_at))
+    node, signs = first.root.node or "", families().signs([s for c in mine for s in c.causes], 3)
+    of_host = [s for c in mine for s in c.causes[:_MAX_SHOWN]]
+    told = replace(
+        h,
+        root=Entity(h.root.cluster, node=node),
+        counted_as=h.root,
+        fault_at=min([h.fault_at, *(c.fault_at for c in mine if c.fault_at >= since)]),
+        last_at=max([h.last_at, *(c.last_at for c in mine)]),
+        cleared_at=until,
+        why=f"{node}, a node of the control plane, tells of its own host: {signs}. {h.why}",
+        causes=distinct((*of_host, *h.causes)),
+    )
+    return replace(outage, hypothesis=told, parts={**outage.parts, **{c.id: c.root.node or "" for c in mine}})
+
+
+def is_of_host(h: Hypothesis) -> bool:
+    """Whether a fault is a host's own, of which what it serves may stand still."""
+    return h.family == IncidentFamily.HOST_FAULT or (h.family == IncidentFamily.NODE_DOWN and is_dead(h))
+
+
+def _fault(root: Entity, session: Session, waves: Sequence[_Wave], hit: int, known: int) -> SharedFault:
     mine = [a for wave in waves for a in wave.parts]
     first = waves[0].absences
-    hit = max(_nodes(wave.absences) for wave in waves)
     hypothesis = Hypothesis(
         place=NODES.place,
         root=root,

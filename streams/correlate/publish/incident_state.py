@@ -96,7 +96,7 @@ class IncidentStates:
         """
         if h.place.kind is PlaceKind.SHARED and h.family in policy().maintenance.shared:
             return None if hit else self._worked_on(h)
-        row = self._state.nodes.get(h.root.node or "")
+        row = self._row(h)
         ours = h.family in policy().maintenance.expected
         if (ours or not hit) and (planned := self._planned(h, row)) is not None:
             return planned
@@ -118,6 +118,11 @@ class IncidentStates:
         if not ours and (hit or (h.certainty is Certainty.DECISIVE and mark is None)):
             return None
         return Expectation(work.says, None)
+
+    def _row(self, h: Hypothesis) -> NodeRow | None:
+        """What is known of the node whose fault it is. What a node did to many others is not over with work on that node."""
+        named = h.root.node if h.place.kind is not PlaceKind.SHARED else None
+        return self._state.nodes.get(named) if named is not None else None
 
     def _planned(self, h: Hypothesis, row: NodeRow | None) -> Expectation | None:
         """Why a fault is left to whoever works on the node by a request of our own."""
@@ -155,7 +160,7 @@ class IncidentStates:
         if expected is not None and expected.holds(now):
             whom = "the node" if h.root.node is not None else "its nodes"
             return f"It is left to whoever works on {whom}: {expected.says}"
-        row = self._state.nodes.get(h.root.node or "")
+        row = self._row(h)
         if row is None or row.fact is None:
             return None
         owners = row.fact.owners

@@ -15,6 +15,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, latest_end
+from streams.correlate.state.place import RESOLVER
 from streams.correlate.state.rows import BaseRow
 from streams.correlate.state.store import State
 from streams.model.entity import Entity
@@ -257,6 +258,10 @@ def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, 
         root = Entity(root.cluster, node=root.node)
     if root.storage:
         root = Entity(root.cluster, storage=storage_root(root.storage))
+    if family == IncidentFamily.NODES_NOT_READY and root.node:
+        root = Entity(root.cluster)  # the node of the control plane that is why
+    if root.part is not None and root.part.kind == RESOLVER:
+        root = Entity(root.cluster)
     if incarnation >= MISMATCHES_FROM:
         return root, IncidentFamily.HANG, incarnation - MISMATCHES_FROM
     return root, families()[family].domain, incarnation

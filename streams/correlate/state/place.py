@@ -77,6 +77,8 @@ class SharedGroup(NamedTuple):
 
 
 STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
+RESOLVER = "resolver"
+"""The service that resolves names for the cluster, and the kind of its part."""
 SERVERS = "servers"
 """Fact of a storage's fault: the hosts whose own faults are why it is gone."""
 
