@@ -14,7 +14,7 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.blockers import is_unmounted
+from streams.correlate.job_rules.blockers import is_unmounted, is_waiting
 from streams.correlate.job_rules.explaining_causes import is_judged_by_jobs
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -170,6 +170,7 @@ class JobCauses(CauseSource):
             hangs_closed=self._closings(key, IncidentFamily.HANG) if reports else {},
             firsts=self._firsts({p.node for p in placements}),
             shortages=self._services.of_job(key),
+            rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
             storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )

@@ -34,7 +34,7 @@ from streams.correlate.node_rules.shared_parts import (
     told_by,
     troubles_of,
 )
-from streams.correlate.node_rules.software_rollouts import of_software, rollouts
+from streams.correlate.node_rules.software_rollouts import is_of_rollout, of_rollout, of_software, rollouts
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
@@ -100,7 +100,9 @@ class SharedCauses(CauseSource):
         Returns the groups to re-evaluate.
         """
         fact, kinds = row.fact, {group[0].kind for group in row.seen.values()}
-        if not hypotheses and (kinds.isdisjoint(_TOLD_KINDS) if fact is not None else not kinds):
+        rolled = SignalKind.UNKNOWN in kinds and any(is_of_rollout(group[0]) for group in row.seen.values())
+        silent = kinds.isdisjoint(_TOLD_KINDS) and not rolled if fact is not None else not kinds
+        if not hypotheses and silent:
             # Of most nodes that report something nothing is wrong: nothing of what follows finds anything to keep.
             if node not in self._telling:
                 return self._of_inventory()
@@ -150,7 +152,10 @@ class SharedCauses(CauseSource):
         links = of_nvlink_domain(witnessed)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
-        touched |= self._software.put(node, of_software(row, hypotheses))
+        software = of_software(row, hypotheses)
+        if rolled:
+            software |= of_rollout(self._cluster, node, row)
+        touched |= self._software.put(node, software)
         touched |= self._printed.put(node, of_output(hypotheses))
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
@@ -388,6 +393,11 @@ class SharedCauses(CauseSource):
     def storages(self) -> list[Hypothesis]:
         """Faults of storage, wherever they are felt."""
         return self._at(STORAGE)
+
+    def rollouts(self) -> list[Hypothesis]:
+        """Software that was rolled out and broke nodes."""
+        groups = [group for group in self._faults if group.kind == GroupKind.SOFTWARE]
+        return [h for group in sorted(groups) for h in self._at(group)]
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The root that a node's root was merged into."""

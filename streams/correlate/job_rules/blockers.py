@@ -66,7 +66,7 @@ def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config
     for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
         service = for_a_service(evidence, blocker) if not blocker.waits else None
         why = service or _storage_of(evidence, blocker, config) or _evicted_by(evidence, blocker, config)
-        why = why or _behind(evidence, verdict, blocker, config)
+        why = why or _drained_for(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
             continue
@@ -140,6 +140,28 @@ def _is_on(volume: Sighting, storage: Hypothesis) -> bool:
     if volume.entity.node not in storage.nodes or not volume.text("mount"):
         return False
     return not server or all(is_address(server) is not is_address(name) for name in known)
+
+
+def is_waiting(s: Sighting) -> bool:
+    """Whether a pod waits for a node."""
+    rule = families().rule(s)
+    return rule is not None and rule.waits
+
+
+def _drained_for(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:
+    """The rollout that took the nodes away on which the job ran, and did not give them back."""
+    if not blocker.waits:
+        return None
+    since = blocker.start - config.retention
+    left = {p.node for p in evidence.placements if p.end is not None and since <= p.end <= blocker.end}
+    behind = [
+        h
+        for h in evidence.rollouts
+        if since <= h.fault_at <= blocker.end
+        and (h.cleared_at is None or h.cleared_at >= blocker.start)
+        and not left.isdisjoint(h.nodes)
+    ]
+    return min(behind, key=lambda h: (h.fault_at, h.id)).id if behind else None
 
 
 def _evicted_by(evidence: JobEvidence, blocker: PlatformBlocker, config: Config) -> Cause | None:

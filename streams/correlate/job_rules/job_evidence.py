@@ -70,6 +70,8 @@ class JobEvidence:
     """Faults of services that it complains of, together with other jobs."""
     storages: Sequence[Hypothesis] = ()
     """Faults of storage anywhere; looked up where a volume of it cannot be mounted."""
+    rollouts: Sequence[Hypothesis] = ()
+    """Software that was rolled out to nodes and broke them; looked up where pods wait for a node."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 

@@ -34,12 +34,38 @@ class Enough(Strict):
         return max(2, min(self.nodes, known), ceil(round(self.share * known, 6)))
 
 
+class Rollout(Strict):
+    """When pods that an operator rolls out fail."""
+
+    by: frozenset[str]
+    unnamed: Mapping[str, str]
+    lasts_s: float
+    again_s: float
+    quiet_s: float
+
+    @property
+    def lasts(self) -> timedelta:
+        """How long they must go on failing."""
+        return timedelta(seconds=self.lasts_s)
+
+    @property
+    def again(self) -> timedelta:
+        """How far apart two reports of it must be."""
+        return timedelta(seconds=self.again_s)
+
+    @property
+    def quiet(self) -> timedelta:
+        """After so long without a report, what nobody closed the node for is over."""
+        return timedelta(seconds=self.quiet_s)
+
+
 class PartPolicy(Strict):
     """The whole file."""
 
     power: Enough
     sudden: Enough
     software: Enough
+    rollout: Rollout
     hearsay: Enough
     hearsay_settles_s: float
     unfelt_s: float

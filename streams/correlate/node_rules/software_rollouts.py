@@ -1,21 +1,26 @@
 """GPU software that breaks in the same way on node after node: an upgrade that goes wrong, and no fault of any of them.
 
 One node with a mismatched library may have been upgraded by hand. The third one within hours shares what was rolled out with the
-others: the version that its lines name, else how it fails.
+others: the version that its lines name, else how it fails. An operator that upgrades drivers closes the nodes itself, and tells
+of a failure only by its pods, which start over and over there.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.node_work import work_at
-from streams.correlate.state.place import GroupKind, SharedGroup
+from streams.correlate.state.node_work import work_at, workers_at
+from streams.correlate.state.place import GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import NodeRow
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 FAMILY = IncidentFamily.PLATFORM_FAULT
@@ -34,6 +39,51 @@ def of_software(row: NodeRow, hypotheses: Iterable[Hypothesis]) -> dict[SharedGr
     return found
 
 
+def of_rollout(cluster: str, node: str, row: NodeRow) -> dict[SharedGroup, tuple[Hypothesis, ...]]:
+    """When what an operator rolled out went on failing on a node, by what that is; by itself it is no incident of the node."""
+    rule, by_name = part_policy().rollout, defaultdict[str, list[Sighting]](list)
+    for s in (s for group in row.seen.values() if is_of_rollout(group[0]) for s in group):
+        if name := s.text("rollout") or rule.unnamed.get(s.text("reason"), ""):
+            by_name[name].append(s)
+    found: dict[SharedGroup, tuple[Hypothesis, ...]] = {}
+    for name, lines in sorted(by_name.items()):
+        group = SharedGroup(GroupKind.SOFTWARE, name)
+        for stretch in split_at_gaps(sorted(lines, key=order), lambda s: s.at, rule.quiet):
+            if (h := _failing(cluster, node, row, stretch)) is not None:
+                found[group] = (*found.get(group, ()), h)
+    return found
+
+
+def is_of_rollout(s: Sighting) -> bool:
+    """Whether it tells of a pod that an operator rolled out, or the operator says itself that this failed."""
+    return s.kind == SignalKind.UNKNOWN and s.text("subtype") == "driver_rollout"
+
+
+def _failing(cluster: str, node: str, row: NodeRow, lines: Sequence[Sighting]) -> Hypothesis | None:
+    rule, first, last = part_policy().rollout, lines[0], lines[-1]
+    work, said = work_at(row, first.at), any(s.text("reason") in rule.unnamed for s in lines)
+    if work is not None and not said and rule.by.isdisjoint(workers_at(row, first.at)):
+        return None  # a person has it in hand
+    if not said and last.at - first.at < (rule.again if work is not None else rule.lasts):
+        return None
+    end = work.until if work is not None else last.at + rule.quiet
+    if end is not None and end < first.at + rule.lasts:
+        return None
+    return Hypothesis(
+        place=Place(PlaceKind.NODE, node),
+        root=Entity(cluster, node=node),
+        family=FAMILY,
+        incarnation=0,
+        certainty=Certainty.WEAK,
+        fault_at=first.at,
+        last_at=last.at,
+        ready_at=first.seen_at + rule.lasts,
+        cleared_at=end,
+        rule="shared by a part",
+        causes=tuple(lines),
+    )
+
+
 def rollouts(
     cluster: str,
     group: SharedGroup,
@@ -41,6 +91,20 @@ def rollouts(
     incarnations: Incarnations,
 ) -> list[SharedFault]:
     """The times when enough nodes broke in this way, one after the other."""
+    by_operator = any(is_of_rollout(s) for _, found in evidence for h in found for s in h.causes)
+
+    def why(nodes: Sequence[str]) -> str:
+        where = f"{len(nodes)} nodes, one after the other ({shown(nodes)})"
+        if by_operator:
+            return (
+                f"{group.name} fails over and over on {where}, and they are not given back: look at what is rolled out, and at "
+                "what these nodes have in common, before at any of them"
+            )
+        return (
+            f"GPU software is broken in the same way on {where}: look at what was rolled out to them ({group.name}) "
+            "before at any of them"
+        )
+
     return series(
         cluster,
         group,
@@ -48,9 +112,6 @@ def rollouts(
         incarnations,
         part_policy().software,
         family=FAMILY,
-        why=lambda nodes: (
-            f"GPU software is broken in the same way on {len(nodes)} nodes, one after the other ({shown(nodes)}): look at what "
-            f"was rolled out to them ({group.name}) before at any of them"
-        ),
+        why=why,
         alike="break in this way",
     )

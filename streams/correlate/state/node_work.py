@@ -98,6 +98,16 @@ def work_at(row: NodeRow, at: datetime) -> Work | None:
     return max(marked, key=lambda w: w.since, default=None) or _announced(row, at)
 
 
+def workers_at(row: NodeRow, at: datetime) -> frozenset[str]:
+    """Everybody who said during the work on a node at that time that it is theirs, one after the other."""
+    work = work_at(row, at)
+    if work is None:
+        return frozenset()
+    late = timedelta(seconds=work_policy().late_s)
+    theirs = (said for at_, said in work_statements(row) if said and work.since <= at_ <= at + late)
+    return frozenset({work.by, *(said[0] for said in theirs)})
+
+
 def _stretches(statements: Iterable[WorkStatement]) -> Iterable[Work]:
     """The times of work. One mark after the other is one work, and the latest says how it ends."""
     since: datetime | None = None

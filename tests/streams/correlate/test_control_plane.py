@@ -88,7 +88,7 @@ APART: dict[str, tuple[list[Signal], set[tuple[str, str]]]] = {
     "a disk long before": (
         [
             sign("node.storage", "m2", -2000, "fs_shutdown", severity=Severity.CRITICAL, cleared=c)
-            for c in (0, 1)
+            for c in (False, True)
         ]
         + wave(100),
         {("nodes_not_ready", "cluster"), ("host_fault", "node/m2")},

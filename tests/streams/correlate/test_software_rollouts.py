@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from streams.model.incident import Incident
+from streams.model.facts import NodeFact, NodeWork, PodFact
+from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Signal
-from tests.streams.correlate.world import World, at, cluster, node_fact, not_ready, sign
+from tests.streams.correlate.world import (
+    World,
+    all_ended,
+    at,
+    cluster,
+    failed,
+    node_fact,
+    not_ready,
+    pods,
+    sign,
+)
 
 NODES = [f"n{i:02d}" for i in range(12)]
 
@@ -72,3 +85,109 @@ def test_why_a_node_was_not_ready_is_over_when_it_is_ready_again() -> None:
     ]
     assert not told(*gone, not_ready("n01", 28, ready=True))
     assert told(*gone)
+
+
+MINE = NODES[:5]
+DRIVER = "nvidia-driver-daemonset"
+
+
+def crashes(node: str, seconds: float, times: int = 3, rollout: str = DRIVER) -> list[Signal]:
+    """A pod of an operator that starts over and over, told every ten minutes."""
+    return [
+        sign("unknown", node, seconds + 600 * i, "driver_rollout", rollout=rollout, reason="BackOff")
+        for i in range(times)
+    ]
+
+
+def closed(node: str, seconds: float, by: str | None = "GPU operator") -> NodeFact:
+    """A node that somebody closed; an operator says so on it."""
+    work = NodeWork(by, "nvidia.com/gpu-driver-upgrade-state", "back") if by else None
+    return replace(node_fact(node, since=-3500, unschedulable=True, work=work), observed_at=at(seconds))
+
+
+def given_back(node: str, seconds: float) -> NodeFact:
+    return replace(node_fact(node, since=-3500), observed_at=at(seconds))
+
+
+def upgraded(
+    *told: Signal | NodeFact | PodFact, until: float = 5400, order: int | None = None
+) -> list[Incident]:
+    world = World(cluster({"llama": MINE}, spare=NODES))
+    moment = {id(one): one.observed_at for one in told}
+    ordered = sorted(told, key=lambda one: moment[id(one)])
+    if order is not None:
+        facts = [one for one in ordered if not isinstance(one, Signal)]
+        signals = [one for one in ordered if isinstance(one, Signal)]
+        random.Random(order).shuffle(signals)
+        ordered = [*facts, *signals]
+    for one in ordered:
+        if isinstance(one, Signal):
+            if order is None:
+                world.pass_to((one.observed_at - at(0)).total_seconds(), step=20)
+            world.see(one)
+        else:
+            world.tell(one)
+    if order is not None:
+        world.restart()
+    world.pass_to(until, step=30)
+    return [i for i in world.incidents() if i.merged_into is None]
+
+
+def failing(by: str | None = "GPU operator", nodes: Sequence[str] = MINE) -> list[Signal | NodeFact]:
+    told: list[Signal | NodeFact] = [closed(n, 10 * i, by) for i, n in enumerate(nodes)]
+    return [*told, *(s for i, n in enumerate(nodes) for s in crashes(n, 100 + 10 * i))]
+
+
+@pytest.mark.parametrize("order", [None, 1, 2])
+def test_what_an_operator_rolls_out_and_fails_on_node_after_node_is_one_incident_of_no_node(
+    order: int | None,
+) -> None:
+    (incident,) = upgraded(*failing(), order=order)
+    assert (incident.family, incident.root.key) == ("platform_fault", f"part/gpu-software/{DRIVER}")
+    assert set(incident.nodes) >= set(MINE)
+    assert not incident.state.is_over
+    assert incident.state is not IncidentState.SUPPRESSED
+
+
+def test_the_job_that_was_drained_for_it_and_waits_is_its_victim() -> None:
+    waits = replace(pods("llama", MINE)[0], name="llama-worker-9", uid="new", node=None, phase="Pending")
+    waits = replace(waits, observed_at=at(125), created_at=at(120), scheduled_at=None, ready=False)
+    events = [failed("llama", 9, 130 + 300 * i, "unschedulable", kind="job.stalled") for i in range(6)]
+    (incident,) = upgraded(*failing(), *all_ended("llama", MINE, 60), waits, *events)
+    assert incident.root.part is not None
+    assert [j.name for j in incident.jobs] == ["llama"]
+
+
+QUIET: dict[str, list[Signal | NodeFact]] = {
+    "two nodes": failing(nodes=MINE[:2]),
+    "what a person has in hand": failing(by=None),
+    "pods that fail once": [
+        *(closed(n, 0) for n in MINE),
+        *(s for n in MINE for s in crashes(n, 100, times=1)),
+    ],
+    "nodes that are given back": [
+        *(closed(n, 0) for n in MINE),
+        *(s for n in MINE for s in crashes(n, 100, times=2)),
+        *(given_back(n, 800) for n in MINE),
+    ],
+    "different things": [
+        *(closed(n, 0) for n in MINE),
+        *(s for i, n in enumerate(MINE) for s in crashes(n, 100, rollout=f"driver-{i}")),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_an_upgrade_that_goes_well_or_is_somebodys_is_silent(name: str) -> None:
+    assert upgraded(*QUIET[name]) == []
+
+
+def test_it_is_over_when_the_nodes_are_given_back() -> None:
+    (incident,) = upgraded(*failing(), *(given_back(n, 3000) for n in MINE))
+    assert incident.state is IncidentState.RESOLVED
+
+
+def test_the_operators_own_word_that_it_failed_is_enough() -> None:
+    words = [sign("unknown", n, 300, "driver_rollout", reason="GPUDriverUpgrade") for n in MINE]
+    (incident,) = upgraded(*(closed(n, 0, by=None) for n in MINE), *words)
+    assert incident.root.key == f"part/gpu-software/{DRIVER}"
