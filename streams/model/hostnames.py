@@ -49,6 +49,7 @@ def address_in(name: str) -> str | None:
     return ".".join(match.groups()) if match else None
 
 
+@lru_cache(maxsize=65_536)
 def host_of_controller(name: str) -> str | None:
     """The host whose management controller is called so, `gpu-07` of `gpu-07-bmc.example`; None when it is no such name.
 
@@ -58,6 +59,12 @@ def host_of_controller(name: str) -> str | None:
     if match is None:
         return None
     return (match["before"] or match["behind"]).rstrip("-_.").partition(".")[0] or None
+
+
+def is_controller(name: str) -> bool:
+    """Whether a host's management controller is called so, and not the host: `n7-bmc.example`, but not `n7.mgmt.example`."""
+    host = host_of_controller(folded(name))
+    return host is not None and host != short(name)
 
 
 @lru_cache(maxsize=65_536)

@@ -23,6 +23,7 @@ from streams.correlate.policy.link_parts import parts
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.job_progress import ProgressReport
 from streams.correlate.state.rows import NodeRow, PortRow, of_kind
+from streams.model.hostnames import is_controller
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -75,8 +76,10 @@ class DeathPolicy(Strict):
     silent_reasons: tuple[str, ...]
 
     def is_by_node(self, s: Sighting) -> bool:
-        """Whether the node itself reported it: not the API server, an alert, or its last lines."""
-        return s.kind.startswith(self.spoken_by_itself) and not is_death(s) and "alert" not in s.attributes
+        """Whether the node itself reported it: not the API server, an alert, its management controller, or its last lines."""
+        if not s.kind.startswith(self.spoken_by_itself) or is_death(s) or "alert" in s.attributes:
+            return False
+        return s.said is None or not is_controller(s.said)
 
 
 death_policy = cache(partial(load_table, Path(__file__).with_name("node_death.yaml"), DeathPolicy))
@@ -164,8 +167,8 @@ def _own_words(h: Hypothesis, since: datetime, back: datetime | None, row: NodeR
     """A sign of life from the node itself. After a panic it may be booting, so its lines prove nothing then."""
     if h.certainty is Certainty.DECISIVE:
         return None
-    groups = (group for group in row.seen.values() if death_policy().is_by_node(group[0]))
-    tells = any(_is_meanwhile(s.at, since, back) for group in groups for s in group)
+    by_node = death_policy().is_by_node
+    tells = any(_is_meanwhile(s.at, since, back) and by_node(s) for group in row.seen.values() for s in group)
     return "the node itself still tells of other things" if tells else None
 
 

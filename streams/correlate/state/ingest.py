@@ -206,7 +206,9 @@ class Ingest:
         elif seen.kind == SignalKind.GPU_NVLINK and (tray := tray_of(seen)) is not None:
             self._on_node(tray, seen, touched)
         elif seen.kind == SignalKind.NODE_GPUS and entity.node:
-            touched |= self._facts.gpu_host(entity.node, seen.at)
+            host = seen.said or entity.node
+            touched |= self._facts.gpu_host(host, seen.at)
+            self._rename(self._topology.names.became_node(host), touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
 

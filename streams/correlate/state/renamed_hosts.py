@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.host_names import Found, HostNames
-from streams.model.hostnames import MAX_LABELS, folded, is_address, is_within
+from streams.model.hostnames import (
+    MAX_LABELS,
+    folded,
+    host_of_controller,
+    is_address,
+    is_controller,
+    is_within,
+    short,
+)
 
 RowName = tuple[str, str]
 """The kind of a row (`node` or `pod`) and its name."""
@@ -18,8 +26,10 @@ RowName = tuple[str, str]
 class ReportedNames:
     """The names by which lines call nodes: where their sightings are kept, and by which keys of `HostNames` they are found."""
 
-    def __init__(self, hosts: HostNames) -> None:
+    def __init__(self, hosts: HostNames, is_node: Callable[[str], bool]) -> None:
         self._hosts = hosts
+        self._is_node = is_node
+        """Whether a host of this name, which no inventory knows, is a node of the cluster all the same."""
         self._places: defaultdict[str, set[RowName]] = defaultdict(set)
         self._by_key: defaultdict[str, set[str]] = defaultdict(set)
         self._short: dict[str, set[str]] = {}
@@ -30,9 +40,9 @@ class ReportedNames:
         found = self._hosts.find(reported, at)
         if found.by_domain and found.node is not None and self._is_doubtful(folded(reported)):
             return Found(None, (found.node,))
-        if found.node is None and not found.candidates and (short := self._spelled_short(reported)):
-            return Found(short)
-        return found
+        if found.node is not None or found.candidates:
+            return found
+        return self._of_controller(reported) or Found(self._spelled_short(reported))
 
     def _spelled_short(self, reported: str) -> str | None:
         """The one spelling of an unknown host's short name, where lines call it by that, too, and by one domain at most.
@@ -44,6 +54,39 @@ class ReportedNames:
         if not spellings or self._is_doubtful(key):
             return None
         return min(spellings, key=lambda name: (name != folded(name), name))
+
+    def _of_controller(self, reported: str) -> Found | None:
+        """Whose management controller is called so, where that is a node without an object; None when it is nobody's.
+
+        A node whose own name is of that form is no controller. What is kept at a host for its controller stays there, also when
+        nothing else tells of the host any more.
+        """
+        key = folded(reported)
+        host = host_of_controller(key)
+        if host is None or not is_controller(key) or self._is_node(short(key)):
+            return None
+        forms = self._forms(host)
+        if not any(map(self._is_node, forms)) and not self._holds_for_controller(host, forms):
+            return None
+        if spelled := self._spelled_short(host):
+            return Found(spelled)
+        longer = sorted(form for form in forms if form != host)
+        contradict = any(not is_within(folded(one), folded(longer[0])) for one in longer)
+        return Found(None, tuple(longer)) if contradict else Found(min(longer, key=len, default=host))
+
+    def _forms(self, host: str) -> set[str]:
+        """What lines and schedulers call a host, in all spellings, besides its short name itself."""
+        named = (name for name in self._by_key.get(host, ()) if short(name) == host)
+        return {host, *named}
+
+    def _holds_for_controller(self, host: str, forms: set[str]) -> bool:
+        """Whether what a controller said is kept at its host."""
+        places = {("node", form) for form in forms}
+        return any(
+            not places.isdisjoint(self._places[name])
+            for name in self._by_key.get(host, ())
+            if is_controller(name) and host_of_controller(folded(name)) == host
+        )
 
     def meant(self, reported: str, at: datetime) -> str:
         """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
@@ -71,14 +114,24 @@ class ReportedNames:
         if node is None or (seen.said is None and node in self._hosts):
             return set()
         keys = self._record(seen.said or node, place)
-        if seen.said is not None and node not in self._hosts:
+        if seen.said is not None and node not in self._hosts and not is_controller(seen.said):
             # An unknown host is kept under its short name for as long as anything is: also when what called it so is gone.
             keys |= self._record(node, place)
         return keys
 
     def placed(self, node: str, pod: str) -> set[str]:
         """Record that a scheduler calls a host so on which a pod stands, as with `record`: lines may only know its long name."""
-        return self._record(node, ("pod", pod)) if node not in self._hosts else set()
+        if node in self._hosts:
+            return set()
+        return self._record(node, ("pod", pod)) | self.became_node(node)
+
+    def became_node(self, host: str) -> set[str]:
+        """The keys whose meaning changes as a host without an object turns out to be a node: its controller speaks of it.
+
+        It is no controller itself then, either, however it is called.
+        """
+        own = short(host)
+        return {own} if any(map(is_controller, self._by_key.get(own, ()))) else set()
 
     def _record(self, reported: str, place: RowName) -> set[str]:
         new = reported not in self._places
@@ -130,5 +183,6 @@ class ReportedNames:
         ]
 
     def _is_doubtful(self, key: str) -> bool:
-        others = map(folded, self._by_key.get(key.partition(".")[0], ()))
+        first = key.partition(".")[0]
+        others = (folded(name) for name in self._by_key.get(first, ()) if short(name) == first)
         return any("." in other and not is_within(key, other) for other in others)

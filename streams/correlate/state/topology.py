@@ -57,7 +57,7 @@ class Topology:
         self.pod_jobs = PodJobs(state, placements)
         self.unlisted = Unlisted(state)
         self.hosts = HostNames()
-        self.names = ReportedNames(self.hosts)
+        self.names = ReportedNames(self.hosts, self._is_unlisted_node)
         self.switch_names = SwitchNames()
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
@@ -206,6 +206,9 @@ class Topology:
         if self.has_listed or not self.gpu_hosts:
             return self.has_listed and not self.placements.nodes_of_slurm
         return short(host) not in self.gpu_hosts and not self.placements.is_of_slurm(host)
+
+    def _is_unlisted_node(self, host: str) -> bool:
+        return short(host) in self.gpu_hosts or self.placements.is_of_slurm(host)
 
     def nodes_known(self) -> int:
         """How many nodes there are, as far as the inventory tells; without one, those with GPUs or that Slurm gave to jobs."""

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Severity, Signal
-from tests.streams.correlate.world import World, at, link, nic, node_fact, sign, xid
+from tests.streams.correlate.test_slurm_jobs import says
+from tests.streams.correlate.world import World, at, link, nic, node_fact, not_ready, sign, xid
 
 RACK = [f"gb-r1-n{i:02d}" for i in range(1, 19)]
 OTHERS = [f"gb-r{r}-n{i:02d}" for r in (2, 3, 4) for i in range(1, 19)]
@@ -159,3 +160,99 @@ def test_what_is_lost_on_one_host_beside_a_unit_that_complains_is_its_own() -> N
     names = [f"lum{r}-c{i:02d}" for r in (1, 2) for i in range(1, 19)]
     found = told([*heard(names), cdu("cdu-1", 0), nic("lum1-c03", "mlx5_0", 60)], 600)
     assert not [i for i in found if i.root.part]
+
+
+SPOKEN_FOR = [
+    "bmc-gb-r1-n03",
+    "GB-R1-N03-IPMI",
+    "gb-r1-n03-ilo.oob.example",
+    "idrac-gb-r1-n03",
+    "ipmi-gb-r1-n03.example",
+]
+
+
+def trip(name: str, seconds: float) -> Signal:
+    return sign("node.thermal", name, seconds, "thermal_trip", severity=Severity.CRITICAL)
+
+
+@pytest.mark.parametrize("controller", SPOKEN_FOR)
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_management_controller_says_is_said_of_its_host(controller: str, *, late: bool) -> None:
+    metrics = heard(RACK, 30 if late else -600)
+    (incident,) = told([*metrics, trip(controller, 0)], 300)
+    assert incident.root.node == "gb-r1-n03"
+
+
+def test_a_controller_speaks_of_the_host_that_slurm_gave_to_a_job() -> None:
+    for late in (False, True):
+        given = says("running", 30 if late else -60, "a[1-2]")
+        (incident,) = told([given, trip("bmc-a1", 0)], 300)
+        assert incident.root.node == "a1"
+
+
+def test_a_controller_speaks_of_its_host_under_the_name_that_the_hosts_own_lines_have() -> None:
+    full = "gb-r1-n03.hall.example"
+    for first, second in (
+        (xid(full, 48, 0), trip("bmc-gb-r1-n03", 5)),
+        (trip("bmc-gb-r1-n03", 0), xid(full, 48, 5)),
+    ):
+        found = told([*heard(RACK), first, second], 300)
+        assert {i.root.node for i in found} == {full}
+
+
+@pytest.mark.parametrize("name", ["bmc-gb-r9-n03", "mgmt-07", "gb-r1-n03x-bmc"])
+def test_a_controller_of_no_known_host_is_nobodys_but_its_own(name: str) -> None:
+    (incident,) = told([*heard(RACK), xid("07", 48, -900), trip(name, 0)], 300)[1:]
+    assert incident.root.node == name
+
+
+def test_a_node_that_is_called_like_a_controller_is_itself() -> None:
+    (incident,) = told([*heard(["gpu-7", "gpu-7-mgmt"]), trip("gpu-7-mgmt", 0)], 300)
+    assert incident.root.node == "gpu-7-mgmt"
+
+
+def test_of_a_controller_in_a_network_of_its_own_no_doubt_falls_on_its_host() -> None:
+    found = told(
+        [
+            *heard(RACK),
+            xid("gb-r1-n03", 48, 0),
+            trip("bmc-gb-r1-n03.oob.example", 5),
+            xid("gb-r1-n03.hall.example", 95, 9),
+        ],
+        300,
+    )
+    assert {i.root.node for i in found} == {"gb-r1-n03"}
+
+
+def test_what_a_controller_says_of_a_node_that_is_away_is_no_sign_of_its_life() -> None:
+    gone = [says("running", -900, "gb-r1-n[01-18]"), not_ready("gb-r1-n03", 0)]
+    hot = "gb-r1-n03-bmc"
+    for name, lives in ((hot, None), ("gb-r1-n03", True)):
+        speaks = sign("node.thermal", name, 120, "temperature", severity=Severity.WARNING)
+        down = next(i for i in told([*heard(RACK), *gone, speaks], 900) if i.family == "node_down")
+        assert (down.root.node, down.facts.get("lives")) == ("gb-r1-n03", lives)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_controllers_and_hosts_may_be_heard_in_any_order(seed: int) -> None:
+    signals = [
+        *heard([*RACK, *OTHERS]),
+        *hot([f"{name}.hall.example" for name in RACK[:9]], 0),
+        *[trip(f"bmc-{name}", 60 + i) for i, name in enumerate(RACK[:9])],
+        trip("ipmi-gb-r2-n01.oob.example", 1200),
+    ]
+    world, straight = World(), World()
+    straight.see(*signals)
+    straight.pass_to(2000, step=5)
+    assert sorted(filter(None, (i.root.node or i.root.rack for i in straight.incidents()))) == [
+        "gb-r2-n01",
+        "r1",
+    ]
+    random.Random(seed).shuffle(signals)
+    for start in range(0, len(signals), 5):
+        world.see(*signals[start : start + 5])
+    world.restart()
+    world.pass_to(2000, step=5)
+    assert [i.id for i in world.incidents() if i.state is IncidentState.OPEN] == [
+        i.id for i in straight.incidents()
+    ]
