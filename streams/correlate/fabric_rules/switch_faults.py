@@ -171,7 +171,9 @@ def _lost(
     where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
     if root.switch is None and root.kind != "cluster":
         where = f"one switch of {root}"
-    share = f" of {known}" if most else ""
+    share = (
+        f" of {known}" if most and known >= len(neighbours) else ""
+    )  # those that its neighbours' ports tell are not counted
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
     if root.switch is None:
