@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
+from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
 from streams.correlate.fabric_rules.links import LinkFault
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
@@ -23,13 +24,12 @@ from streams.correlate.fabric_rules.switch_faults import (
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
 from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
 from streams.correlate.node_rules.shared_parts import common_part, root_of
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, PortRow
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
-_AILING = timedelta(minutes=10)
-"""How long a switch tells of its own trouble before it fails."""
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
 """What a switch may tell of its own disk, power or heat."""
 
@@ -48,6 +48,7 @@ class SwitchCauses(CauseSource):
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
         self._orders = SwitchOrders()
+        self._ailing = AilingSwitches()
         self._joined: dict[Place, dict[str, datetime]] = {}
         """Places that lost a link to an unknown switch when just one known switch lost many: by that switch, when they did."""
 
@@ -55,8 +56,13 @@ class SwitchCauses(CauseSource):
         """Evaluate the touched switches, and touch the places whose links they took away."""
         for name in sorted(round_.touched.ports):
             switch, _, port = name.partition("/")
-            if not port and self._orders.put(switch, self._state.ports.get(name, PortRow())):
+            if port:
+                continue
+            row = self._state.ports.get(name, PortRow())
+            if self._orders.put(switch, row):
                 round_.touched.switches.add(switch)
+            if self._ailing.put(switch, row) and self._links.around(SOMEWHERE):
+                round_.touched.switches.add(SOMEWHERE)
         for node in round_.touched.nodes:
             # What ran there may be known only now.
             round_.touched.switches |= self._links.lost_at(Place(PlaceKind.NODE, node))
@@ -102,6 +108,7 @@ class SwitchCauses(CauseSource):
                     self._incarnations,
                     self._config,
                     self._shared_by,
+                    self._ailing_at,
                     self._ordered(name),
                     self._is_idle,
                 )
@@ -158,6 +165,20 @@ class SwitchCauses(CauseSource):
         part = common_part(nodes, self._topology.parts, self._topology.nodes_known())
         return root_of(self._cluster, part) if part is not None and part.kind != "leaf" else None
 
+    def _ailing_at(self, at: datetime) -> Sighting | None:
+        """What the one switch said that may have taken links away at that time of which nobody knows where they end.
+
+        One on which somebody ordered work is expected to go, and one whose hosts are known is judged by them.
+        """
+
+        def may_be(switch: str) -> bool:
+            if self._is_node(switch) or self._topology.is_unlisted_node(switch):
+                return False
+            known = self._faults.get(switch) or self._topology.has_hosts(switch)
+            return not known and self._orders.of(switch, self._config)(at, None) is None
+
+        return self._ailing.only(at, may_be)
+
     def _ordered(self, name: str) -> OrderAt:
         """What was ordered for a switch; for any that may be the one, where it is not known which it is."""
         if name != SOMEWHERE:
@@ -209,7 +230,7 @@ class SwitchCauses(CauseSource):
         if explains(fault.hypothesis, h):
             return self._members(fault).get(place)
         own = place == Place(PlaceKind.NODE, fault.hypothesis.root.switch or SOMEWHERE)
-        return fault.hypothesis.fault_at - _AILING if own and h.family in _OWN else None
+        return fault.hypothesis.fault_at - BEFORE if own and h.family in _OWN else None
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
         """The fault that is the owner."""
@@ -220,8 +241,14 @@ class SwitchCauses(CauseSource):
         return next((h.id for h in reversed(self.at(name)) if h.jobs), None)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """What its jobs suffer from now."""
-        return by_jobs()
+        """The switch that turned out to be the one whose links were lost, else what its jobs suffer from now."""
+        window, began = self._config.leaf_window, row.incident.fault_at
+        others = (
+            h for h in self.at(row.place.name) if row.place.name == SOMEWHERE and h.id != row.incident.id
+        )
+        return (
+            next((h for h in others if h.fault_at - window <= began <= h.last_at + window), None) or by_jobs()
+        )
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
         """The places whose links a switch took away."""

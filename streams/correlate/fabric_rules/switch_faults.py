@@ -17,7 +17,7 @@ from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_
 from streams.correlate.hypothesis import BY_JOBS, FAR_END_UNKNOWN, SOMEWHERE, Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import distinct, latest_end, order
+from streams.correlate.sightings import Sighting, distinct, latest_end, order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.clock import span
@@ -87,14 +87,16 @@ def switch_faults(
     incarnations: Incarnations,
     config: Config,
     shared: Callable[[Set[str]], Entity | None] = lambda nodes: None,
+    ailing: Callable[[datetime], Sighting | None] = lambda at: None,
     ordered: OrderAt = no_orders,
     idle: Callable[[Set[str], datetime], bool] = lambda nodes, at: False,
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
 
-    `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, what the hosts share
-    otherwise (`shared`: a block, a row) is named. Where somebody `ordered` that a known switch goes down, any link to it that is
-    lost is part of that. `idle` tells whether it is known that nothing ran on these hosts at a time.
+    `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that tells of
+    itself at that time (`ailing`) is named, else what the hosts share otherwise (`shared`: a block, a row). Where somebody
+    `ordered` that a known switch goes down, any link to it that is lost is part of that. `idle` tells whether it is known that
+    nothing ran on these hosts at a time.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(
@@ -123,7 +125,10 @@ def switch_faults(
         lines = tuple(m.sighting for m, _ in first.values())
         end = _mostly_over([_end(fault) for _, fault in first.values()], config)
         hosts = {fault.root.node for _, fault in first.values() if fault.root.node}
-        where = root if switch else shared(hosts) or root
+        said = None if switch else ailing(lines[0].at)
+        where = (
+            replace(root, switch=said.entity.switch) if said else root if switch else shared(hosts) or root
+        )
         by_root[where].append(FiringInterval(lines[0].at, episode[-1][0].at, end, lines))
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
     blamed = {blame.lines[0].id: blame for blame in blames}
@@ -141,7 +146,9 @@ def switch_faults(
         if not mine:
             found.append(SwitchFault(_voted(where, session, voters, config), {}))
             continue
-        hypothesis = _lost(where, session, [fault for _, fault in mine], voters, known, config)
+        hypothesis = _lost(switch, where, session, [fault for _, fault in mine], voters, known, config)
+        if (said := ailing(session.start) if where.switch and not switch else None) is not None:
+            hypothesis = _by_its_words(hypothesis, said)
         if not switch and all(_is_brief(m, config) for m, _ in mine):
             hypothesis = replace(hypothesis, alone=False)
         hosts = {fault.root.node for _, fault in mine if fault.root.node}
@@ -154,7 +161,18 @@ def switch_faults(
     return found
 
 
+def _by_its_words(h: Hypothesis, said: Sighting) -> Hypothesis:
+    """The fault of a switch that nobody is known to be attached to: which one it is, it tells itself, or its manager."""
+    return replace(
+        h,
+        certainty=Certainty.LIKELY,
+        why=f"{h.why}. {h.root} alone was told to fail in these minutes, so it is taken for the one",
+        context=(*h.context, said),
+    )
+
+
 def _lost(
+    switch: str,
     root: Entity,
     session: Session,
     faults: Sequence[LinkFault],
@@ -162,13 +180,13 @@ def _lost(
     known: int,
     config: Config,
 ) -> Hypothesis:
-    """A switch whose neighbours lost their links to it."""
+    """A switch whose neighbours lost their links to it; `switch` is empty where their cables do not tell which it is."""
     neighbours = {fault.neighbour for fault in faults}
     hosts = sorted({fault.root.node for fault in faults if fault.root.node})
     named = {fault.neighbour for fault in faults if fault.names_neighbour}
     # What is not known by name is counted in ports, and those it is compared with are hosts and switches.
-    most = root.switch is not None and known > 0 and 2 * len(named) >= known
-    where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
+    most = bool(switch) and known > 0 and 2 * len(named) >= known
+    where = f"switch {switch}" if switch else "one switch, which one is not known"
     if root.switch is None and root.kind != "cluster":
         where = f"one switch of {root}"
     share = (
@@ -176,10 +194,10 @@ def _lost(
     )  # those that its neighbours' ports tell are not counted
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
-    if root.switch is None:
+    if not switch:
         wait = max(wait, config.link_settle)
     # Between switches there are other ways: one that restarts without harm to a host or a job is its operators' business.
-    spine = root.switch is not None and not hosts and not voters
+    spine = switch and not hosts and not voters
     alone = session.start + config.spine_alone if spine and all(f.names_neighbour for f in faults) else None
     facts: dict[str, Attribute] = {
         "source": str(root) if root.kind != "cluster" else "the fabric",
@@ -188,7 +206,7 @@ def _lost(
         "neighbours": len(neighbours),
     }
     return Hypothesis(
-        place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
+        place=Place(PlaceKind.SWITCH, switch),
         root=root,
         family=FAMILY,
         **session.times(),
@@ -210,7 +228,7 @@ def _lost(
                 IncidentFamily.NIC_LINK,
                 "one host's link",
                 "its neighbours failed with it",
-                f"fewer than {config.leaf_neighbours if root.switch else config.somewhere_neighbours} neighbours that lose "
+                f"fewer than {config.leaf_neighbours if switch else config.somewhere_neighbours} neighbours that lose "
                 f"their links to one switch within {span(config.leaf_window)}; {len(neighbours)} did",
             )
             for fault in faults[:6]

@@ -26,6 +26,7 @@ class Parts(Strict):
     errors: frozenset[str]
     context: frozenset[str]
     ordered: frozenset[str]
+    failing: frozenset[str]
     elsewhere: frozenset[str]
     standing: str
     administrative: str
@@ -51,6 +52,11 @@ parts = cache(partial(load_table, Path(__file__).with_name("link_parts.yaml"), P
 def is_order(s: Sighting) -> bool:
     """Whether it says that somebody ordered work on a switch."""
     return s.kind == SignalKind.FABRIC_LINK and s.text("subtype") in parts().ordered
+
+
+def is_failing(s: Sighting) -> bool:
+    """Whether it says that a switch fails as a whole: the switch of itself, or whoever manages it."""
+    return s.entity.switch is not None and s.entity.port is None and s.text("subtype") in parts().failing
 
 
 def placed(s: Sighting) -> Sighting | None:

@@ -7,14 +7,14 @@ from datetime import datetime
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
-from streams.correlate.policy.link_parts import is_order, placed
+from streams.correlate.policy.link_parts import is_failing, is_order, placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
 from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node, speaker
 from streams.correlate.state.checkpoints import with_save
 from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
-from streams.correlate.state.place import Place, Touched, orders_of
+from streams.correlate.state.place import Place, Touched, of_whole
 from streams.correlate.state.pod_jobs import stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
@@ -169,6 +169,8 @@ class Ingest:
         if seen.kind in _OF_NODES_ONLY:
             if entity.node:
                 self._of_node(entity.node, seen, touched)
+            elif entity.switch and is_failing(seen):
+                self._on_port(of_whole(entity.switch), seen, touched)
         elif seen.kind.startswith("run."):
             self._run(seen, touched)
         elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
@@ -193,8 +195,8 @@ class Ingest:
             self._rename(self._topology.name_placed(entity.job), touched)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", self._cable(seen))
-        elif entity.switch and is_order(seen):
-            self._on_port(orders_of(entity.switch), seen, touched)
+        elif entity.switch and (is_order(seen) or is_failing(seen)):
+            self._on_port(of_whole(entity.switch), seen, touched)
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
         elif (

@@ -39,8 +39,8 @@ class Place(NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
-def orders_of(switch: str) -> str:
-    """The name under which it is kept, beside a switch's ports, what was ordered for all of them: a port without a name."""
+def of_whole(switch: str) -> str:
+    """The name under which it is kept, beside a switch's ports, what is said of all of it: a port without a name."""
     return f"{switch}/"
 
 

@@ -57,7 +57,7 @@ class Topology:
         self.pod_jobs = PodJobs(state, placements)
         self.unlisted = Unlisted(state)
         self.hosts = HostNames()
-        self.names = ReportedNames(self.hosts, self._is_unlisted_node)
+        self.names = ReportedNames(self.hosts, self.is_unlisted_node)
         self.switch_names = SwitchNames()
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
@@ -181,6 +181,10 @@ class Topology:
         """Whether hosts are known at ports of this switch."""
         return any(port in self._node_at for port in self._of_switch.get(switch, ()))
 
+    def has_hosts(self, switch: str) -> bool:
+        """Whether hosts are known to be attached to this switch, at whatever ports."""
+        return bool(self._at_leaf.get(switch)) or self.has_cabled_hosts(switch)
+
     def switches_of(self, node: str) -> frozenset[str]:
         """The switches a node is attached to, by its cables and by the label of its leaf."""
         found = self._switches.get(node)
@@ -207,7 +211,8 @@ class Topology:
             return self.has_listed and not self.placements.nodes_of_slurm
         return short(host) not in self.gpu_hosts and not self.placements.is_of_slurm(host)
 
-    def _is_unlisted_node(self, host: str) -> bool:
+    def is_unlisted_node(self, host: str) -> bool:
+        """Whether a host without an object is a node, by the metrics of its GPUs or a job that Slurm gave it to."""
         return short(host) in self.gpu_hosts or self.placements.is_of_slurm(host)
 
     def nodes_known(self) -> int:
