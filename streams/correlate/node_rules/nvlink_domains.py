@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
@@ -39,11 +39,19 @@ def nvlink_faults(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[
 
 
 def tray_at(
-    trays: Mapping[str, Sequence[Sighting]], at: datetime, within: timedelta
+    trays: Mapping[str, Sequence[Sighting]],
+    at: datetime,
+    within: timedelta,
+    stands_here: Callable[[str], bool | None],
 ) -> tuple[str, Sighting] | None:
-    """The one switch tray that told of its NVLinks around that moment, and what it said; None where none did, or several."""
+    """The one switch tray that told of its NVLinks around that moment, and what it said; None where none did, or several.
+
+    Those whose name tells that they stand here (`stands_here`) count, else those whose name does not tell where they do (None).
+    """
     spoke = {name: s for name, seen in sorted(trays.items()) for s in seen if abs(s.at - at) <= within}
-    return next(iter(spoke.items())) if len(spoke) == 1 else None
+    here = {name: s for name, s in spoke.items() if stands_here(name) is True}
+    near = here or {name: s for name, s in spoke.items() if stands_here(name) is None}
+    return next(iter(near.items())) if len(near) == 1 else None
 
 
 def _link(h: Hypothesis) -> bool:

@@ -76,6 +76,7 @@ class PartPolicy(Strict):
     prefer: tuple[str, ...]
     not_power: frozenset[str]
     not_dark: frozenset[str]
+    places: frozenset[str]
     trouble: Mapping[FamilyName, str]
     takes: frozenset[FamilyName]
     feeds_hot: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,11 +25,16 @@ class TrayReports(NamedTuple):
     own: tuple[Hypothesis, ...] = ()
 
 
-def of_tray(fault: SharedFault, trays: Mapping[str, TrayReports]) -> SharedFault:
-    """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile."""
+def of_tray(
+    fault: SharedFault, trays: Mapping[str, TrayReports], stands_here: Callable[[str], bool | None]
+) -> SharedFault:
+    """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile.
+
+    `stands_here` tells by a tray's name whether it is one of these nodes' part; None where the name does not tell.
+    """
     h = fault.hypothesis
     within = part_policy().sudden.within
-    if (found := tray_at({n: t.said for n, t in trays.items()}, h.fault_at, within)) is None:
+    if (found := tray_at({n: t.said for n, t in trays.items()}, h.fault_at, within, stands_here)) is None:
         return fault
     name, spoken = found
     tray = Entity(h.root.cluster, switch=name)

@@ -8,9 +8,10 @@ Policy is in `shared_parts.yaml` (`part_policy.py`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.part_policy import part_policy
@@ -303,8 +304,17 @@ def part_faults(
             fault = _fault(
                 root, part, family, session, mine, {n: others[n] for n in hit if n in others}, known
             )
-            found.append(of_tray(fault, trays) if _are_links(mine) else fault)
+            if _are_links(mine):
+                near = {part}.union(*(parts.at(node) for node in hit))
+                fault = of_tray(fault, trays, partial(_stands_in, near, parts))
+            found.append(fault)
     return found
+
+
+def _stands_in(near: Set[Part], parts: PartIndex, device: str) -> bool | None:
+    """Whether a device stands in one of these parts, by the rack or domain in its name; None where it names none."""
+    named = {part for part in parts.named_in(device) if part.kind in part_policy().places}
+    return not near.isdisjoint(named) if named else None
 
 
 def _are_links(mine: Collection[Trouble]) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import islice
 from typing import NamedTuple
 
 from streams.correlate.state.rows import NodeRow
 from streams.model.entity import Part
 from streams.model.hostnames import folded, short
 
+_WORD = re.compile(r"[a-z0-9]+")
+_MAX_WORDS = 8
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
@@ -109,6 +113,17 @@ class PartIndex:
         short = folded(name)
         found = self._named.get(short) or self._named.get(short.partition(".")[0]) or set()
         return next(iter(found)) if len(found) == 1 else None
+
+    def named_in(self, device: str) -> set[Part]:
+        """The parts whose names stand within a device's, `R02` in `r02-nvsw4`. A number alone may as well be the device's own."""
+        words = list(islice(_WORD.finditer(folded(device)), _MAX_WORDS))
+        return {
+            part
+            for i, first in enumerate(words)
+            for last in words[i:]
+            if not (name := first.string[first.start() : last.end()]).isdigit()
+            for part in self._named.get(name, ())
+        }
 
     def at(self, node: str) -> frozenset[Part]:
         """What a node shares with others."""

@@ -73,3 +73,34 @@ def test_two_nodes_that_blame_each_other_are_no_event_of_their_domain() -> None:
     world.see(*blaming(HIT[:2], 0), tray("sw-5", 0.5))
     world.pass_to(60)
     assert all(i.family != "shared_fault" for i in world.incidents())
+
+
+@pytest.mark.parametrize("order", list(permutations(("links", "here", "there"))))
+def test_of_several_trays_that_speak_the_one_named_after_the_domain_is_the_root(
+    order: tuple[str, ...],
+) -> None:
+    world = World(facts())
+    said = {
+        "links": blaming(HIT, 0),
+        "here": [tray("hall.D0-sw3", 0.5)],
+        "there": [tray("hall.d1-sw2", 1), tray("sw-9", 2)],
+    }
+    for what in order:
+        world.see(*said[what])
+    world.pass_to(60)
+    assert only(world).root.switch == "hall.D0-sw3"
+
+
+def test_a_tray_that_is_named_after_another_domain_is_not_the_root() -> None:
+    world = World(facts())
+    world.see(tray("d1-sw2", 0.5), *blaming(HIT, 0))
+    world.pass_to(60)
+    assert only(world).root.switch is None
+
+
+def test_a_number_in_a_trays_name_is_no_rack() -> None:
+    made = cluster({"llama": NAMES[:16]}, spare=NAMES)
+    world = World([*made, *(node_fact(n, since=-3500, rack=str(i // 8)) for i, n in enumerate(NAMES))])
+    world.see(tray("sw-2", 0.5), *blaming(HIT, 0))
+    world.pass_to(60)
+    assert only(world).root.switch == "sw-2"
