@@ -22,7 +22,7 @@ from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Alert
-from streams.model.signal import RACK, Severity, SignalState
+from streams.model.signal import RACK, SERVES, Severity, SignalState
 
 UNMAPPED = SignalKind.ALERT_UNMAPPED
 """An alert whose own label names an unknown kind: nothing acts on it, and the author of its rule can find it."""
@@ -49,6 +49,7 @@ _OF_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
 _INSIDE = re.compile(r"(?i)(?:feed[ -]?)?(?:[a-z]|\d{1,3})")
 """The letter or the number of a part within another one."""
 _RACKS = ("rack", "rack_name")
+_SERVED = ("serves", "served_racks", "racks_served", "racks")
 _PARTS = (
     "pdu",
     "pdu_name",
@@ -246,6 +247,8 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         rack = _first(labels, _RACKS)
         if part is not None and rack is not None and rack != part:
             attributes[RACK] = rack
+        if part is not None and (served := _first(labels, _SERVED)) is not None:
+            attributes[SERVES] = served
     return Finding(
         finding.kind,
         finding.severity,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streams.detect.alerts import Alerts
 from streams.detect.comm_init import CommInit
+from streams.detect.facility import Facility
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import GpuNames
 from streams.detect.host import Host
@@ -121,6 +122,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("pcie"),
         PatternFamily("storage"),
         PatternFamily("switch"),
+        Facility("facility"),
         PatternFamily("switch_health"),
         PatternFamily("switch_work"),
         PatternFamily("subnet"),

@@ -19,6 +19,8 @@ Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 
 RACK = "rack"
 """The attribute for where a part stands that is reported: a coolant unit, a power feed."""
+SERVES = "serves"
+"""The attribute for the racks that such a part says it serves, as it writes them: `R07,R08`, `k11-k14`."""
 SERIES, SINCE, REACHED = "series", "since_ms", "reached"
 """Attributes of what a metric shows, by which it is known for one however many partitions its samples are spread over: a short
 name of the series at its entity, since when it may be so (ms), and the value that a counter or a gauge of codes has reached."""
