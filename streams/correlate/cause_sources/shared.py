@@ -144,7 +144,7 @@ class SharedCauses(CauseSource):
             touched |= self._elected.keys()
         if told != TrayReports():
             self._trays[node] = told
-        complaints = complaints_of(node, hypotheses) if fact is None and part is None else ()
+        complaints = complaints_of(node, hypotheses, seen) if fact is None and part is None else ()
         if complaints != self._devices.pop(node, ()) and NODES in self._troubled:
             touched.add(NODES)
         if complaints:
@@ -279,7 +279,7 @@ class SharedCauses(CauseSource):
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
-        of_parts = by_device(of_parts, troubles, self._devices)
+        of_parts = by_device(of_parts, troubles, self._devices, self._topology.parts)
         troubles += [t for complaints in self._devices.values() for t in complaints]
         self._outages = outages(
             self._cluster, absences, self._topology, of_parts, self._incarnations, control

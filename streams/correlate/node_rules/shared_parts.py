@@ -47,6 +47,8 @@ class Trouble:
     guessed: tuple[str, ...] = ()
     of_itself: bool = False
     """Whether no node tells it but the part itself: a PDU, a coolant unit, a chassis."""
+    serves: frozenset[str] = frozenset()
+    """Names of racks that a device says it serves."""
 
     @property
     def start(self) -> datetime:

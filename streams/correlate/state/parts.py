@@ -114,6 +114,10 @@ class PartIndex:
         found = self._named.get(short) or self._named.get(short.partition(".")[0]) or set()
         return next(iter(found)) if len(found) == 1 else None
 
+    def named_as(self, name: str) -> frozenset[Part]:
+        """All parts with this name."""
+        return frozenset(self._named.get(folded(name), ()))
+
     def named_in(self, device: str) -> set[Part]:
         """The parts whose names stand within a device's, `R02` in `r02-nvsw4`. A number alone may as well be the device's own."""
         words = list(islice(_WORD.finditer(folded(device)), _MAX_WORDS))

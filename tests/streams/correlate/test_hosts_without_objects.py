@@ -36,8 +36,11 @@ def hot(names: Sequence[str], seconds: float, apart: float = 10) -> list[Signal]
     ]
 
 
-def cdu(name: str, seconds: float, rack: str = "") -> Signal:
-    return sign("node.thermal", name, seconds, alert="CduFlowLow", severity=Severity.WARNING, rack=rack)
+def cdu(name: str, seconds: float, rack: str = "", serves: str = "") -> Signal:
+    """What a coolant unit tells of itself."""
+    if not serves:
+        return sign("node.thermal", name, seconds, alert="CduFlowLow", severity=Severity.WARNING, rack=rack)
+    return sign("node.thermal", name, seconds, "coolant", severity=Severity.WARNING, serves=serves)
 
 
 def told(signals: Sequence[Signal], until: float, world: World | None = None) -> list[Incident]:
@@ -131,6 +134,74 @@ def test_of_several_units_that_complain_none_is_named(also: str) -> None:
     (incident,) = told([*heard(names), cdu("cdu-1", 0), cdu(also, 10), *hot(names[:18], 60)], 900)
     assert incident.root.part is not None
     assert incident.root.part.name == "lum1-"
+
+
+def racks_of(incidents: Sequence[Incident]) -> list[str]:
+    return sorted(i.root.part.name if i.root.part else str(i.root) for i in incidents)
+
+
+HALL = [f"gb-k{r:02d}-n{i:02d}" for r in range(7, 13) for i in range(1, 13)]
+KNOWN = [node_fact(name, since=-3500, rack=name[3:6].upper()) for name in HALL]
+
+
+@pytest.mark.parametrize("serves", ["k07,k08", "K07 and K08", "k07-k08", "K7..K8", "k[07-08]"])
+def test_of_several_units_that_complain_the_one_that_says_it_serves_the_hot_racks_is_why(serves: str) -> None:
+    units = [cdu("cdu-1", 0, serves=serves), cdu("cdu-2", 10, serves="K11"), cdu("cdu-3", 20)]
+    (incident,) = told([*units, *hot(HALL[:24], 60)], 900, World(KNOWN))
+    assert racks_of([incident]) == ["cdu-1"]
+    assert incident.facts["nodes_hit"] == 24
+
+
+def test_racks_that_are_told_by_their_numbers_are_found() -> None:
+    known = [node_fact(name, since=-3500, rack=f"rack-{int(name[4:6])}") for name in HALL]
+    units = [cdu("cdu-1", 0, serves="07 to 08"), cdu("cdu-2", 10, serves="9..12")]
+    assert racks_of(told([*units, *hot(HALL[:24], 60)], 900, World(known))) == ["cdu-1"]
+
+
+def test_a_unit_that_serves_other_racks_is_not_why() -> None:
+    (incident,) = told([cdu("cdu-2", 0, serves="k11,k12"), *hot(HALL[:12], 60)], 900, World(KNOWN))
+    assert racks_of([incident]) == ["rack K07"]
+
+
+def test_two_units_that_serve_the_same_hot_rack_name_none() -> None:
+    units = [cdu("cdu-1", 0, serves="k07"), cdu("cdu-2", 0, serves="k07-k09")]
+    (incident,) = told([*units, *hot(HALL[:12], 60)], 900, World(KNOWN))
+    assert racks_of([incident]) == ["rack K07"]
+
+
+def test_the_rack_in_a_units_name_tells_whom_it_serves() -> None:
+    units = [cdu("cdu-k07", 0), cdu("cdu-k09", 0), cdu("cdu-4", 0)]
+    (incident,) = told([*units, *hot(HALL[:12], 60)], 900, World(KNOWN))
+    assert racks_of([incident]) == ["cdu-k07"]
+
+
+def test_a_node_that_is_hot_in_a_served_rack_is_part_of_it_and_one_elsewhere_is_not() -> None:
+    signals = [cdu("cdu-1", 0, serves="k07,k08"), *hot([*HALL[:12], HALL[14], HALL[40]], 60, apart=12)]
+    found = told(signals, 1200, World(KNOWN))
+    assert racks_of(found) == [f"GPU 0000:10:00 on {HALL[40]}", "cdu-1"]
+    assert {i.facts.get("nodes_hit") for i in found} == {None, 13}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_units_racks_and_what_they_serve_may_be_read_in_any_order(seed: int) -> None:
+    signals = [cdu("cdu-1", 0, serves="k07,k08"), cdu("cdu-2", 5), *hot(HALL[:24], 60)]
+    world, straight = World(), World(KNOWN)
+    straight.see(*signals)
+    straight.pass_to(900, step=5)
+    chance = random.Random(seed)
+    chance.shuffle(signals)
+    told = chance.sample(KNOWN, len(KNOWN))
+    for start in range(0, len(signals), 5):
+        for fact in told[start * 3 : start * 3 + 15]:
+            world.tell(fact)
+        world.see(*signals[start : start + 5])
+    for fact in told:
+        world.tell(fact)
+    world.restart()
+    world.pass_to(900, step=5)
+    standing = [[i.id for i in w.incidents() if i.state is IncidentState.OPEN] for w in (world, straight)]
+    assert standing[0] == standing[1]
+    assert len(standing[0]) == 1
 
 
 def test_a_unit_that_was_well_again_for_long_is_not_why() -> None:
