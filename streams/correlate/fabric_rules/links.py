@@ -203,7 +203,8 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
         over = all(m.end is not None and m.end - m.start < config.link_alone for m in lasting)
         return replace(found, brief_until=seen_at + config.link_alone, was_brief=over)
     if device:
-        ready_at = min(m.sighting.seen_at for m in device)
+        # Firmware that asserts pauses the port, or loses the link, within seconds, which is told under another name.
+        ready_at = min(m.sighting.seen_at for m in device) + config.link_settle
         return context("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
     ready_at = min(m.sighting.seen_at for m in fault.events)
     if downs:

@@ -373,3 +373,20 @@ def test_whatever_the_order_the_same_storm_stands_in_the_end(name: str) -> None:
                 (seen + chance.choice([0, 1, 30, 300]), signal) for _ in range(chance.choice([1, 2]))
             ]
         assert list(map(essence, outcome(arrivals, restarts=0.05, seed=seed, until=900))) == expected
+
+
+def test_firmware_that_asserts_before_its_port_pauses_is_told_as_the_storm_alone() -> None:
+    world = World(cluster({"llama": ["n1", "n2", "n3", "n4"]}))
+    world.see(nic("n2", "mlx5_3", -6, subtype="health"))
+    world.pass_to(-1)
+    assert world.revisions == []
+    world.see(pause("n2", "mlx5_3", "sent", 0))
+    world.pass_to(120)
+    assert {i.family for i in world.revisions} == {"pfc_storm"}
+
+
+def test_firmware_that_asserts_without_a_storm_is_told_by_itself() -> None:
+    world = World(cluster({"llama": ["n1", "n2", "n3", "n4"]}))
+    world.see(nic("n2", "mlx5_3", 0, subtype="health"))
+    world.pass_to(40)
+    assert (world.only().family, world.only().root.nic) == ("nic_link", "mlx5_3")
