@@ -14,6 +14,7 @@ from streams.model.clock import not_ahead
 from streams.model.entity import SLURM, Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import (
+    CONTROLLER,
     MAX_EVIDENCE_TEXT,
     PRINTED_BY,
     RELAYED,
@@ -63,6 +64,9 @@ class Report(NamedTuple):
         attributes = self.finding.attributes
         if (speaker := self._hearsay()) is not None:
             attributes = {**attributes, **speaker}
+        named = self.finding.node or _node(self.observation)
+        if named is not None and _is_of_controller(self.finding, named):
+            attributes = {**attributes, CONTROLLER: named}
         of_event = isinstance(self.observation, (KubeEvent, Alert))
         attributes = with_time(self.finding.kind, attributes, text, self.occurred_at, of_event=of_event)
         return signal(
@@ -89,6 +93,11 @@ _CONTROLLER = re.compile(r"(?<=\w)[-.](?:bmc|ipmi|ilo|idrac|drac|xcc|irmc|cimc)\
 """What sites append to a node's name for its management controller."""
 
 
+def _is_of_controller(finding: Finding, node: str) -> bool:
+    of_host = finding.kind.startswith("node.") and not finding.on_switch
+    return of_host and _CONTROLLER.search(node) is not None
+
+
 def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     node = finding.node
     of_another = finding.job is not None or (isinstance(observation, LogLine) and finding.pod is not None)
@@ -98,7 +107,7 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
         )  # a controller's line about a job or pod is not from the node where that runs
     if finding.on_switch:
         return Entity(cluster, switch=node, port=finding.port)
-    if node is not None and finding.kind.startswith("node."):
+    if node is not None and _is_of_controller(finding, node):
         node = _CONTROLLER.sub("", node, count=1)
     # A pod that relays the kernel's log or the control plane's Events is not the faulty entity.
     of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))

@@ -25,6 +25,8 @@ SERIES, SINCE, REACHED = "series", "since_ms", "reached"
 """Attributes of what a metric shows, by which it is known for one however many partitions its samples are spread over: a short
 name of the series at its entity, since when it may be so (ms), and the value that a counter or a gauge of codes has reached."""
 
+CONTROLLER = "controller"
+"""Attribute of what is said of a host under the name of its management controller: that name."""
 RELAYED = "relayed"
 """Attribute of what a pod said of hardware: anybody can print such a line, so it is likely at most."""
 PRINTED_BY = "printed_by"

@@ -26,6 +26,7 @@ from streams.correlate.state.rows import NodeRow, PortRow, of_kind
 from streams.model.hostnames import is_controller
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.signal import CONTROLLER
 
 FAMILY = IncidentFamily.NODE_DOWN
 _SPOKE_BEFORE = timedelta(hours=1)
@@ -77,7 +78,8 @@ class DeathPolicy(Strict):
 
     def is_by_node(self, s: Sighting) -> bool:
         """Whether the node itself reported it: not the API server, an alert, its management controller, or its last lines."""
-        if not s.kind.startswith(self.spoken_by_itself) or is_death(s) or "alert" in s.attributes:
+        by_others = "alert" in s.attributes or CONTROLLER in s.attributes
+        if not s.kind.startswith(self.spoken_by_itself) or is_death(s) or by_others:
             return False
         return s.said is None or not is_controller(s.said)
 

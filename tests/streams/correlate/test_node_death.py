@@ -136,6 +136,14 @@ def test_a_node_that_tells_of_other_things_lives() -> None:
     assert "the node itself" in down(world).reason
 
 
+@pytest.mark.parametrize("named", [{"controller": f"{DEAD}-bmc"}, {}])
+def test_what_its_management_controller_says_is_no_sign_of_its_life(named: dict[str, str]) -> None:
+    name = DEAD if named else f"ipmi-{DEAD}.oob.example"
+    speaks = sign("node.thermal", name, 120, "temperature", gpu=None, severity=Severity.WARNING, index=None)
+    speaks = replace(speaks, attributes={**speaks.attributes, **named})
+    assert sure_at(told([not_ready(DEAD, 0), speaks], 900)) is not None
+
+
 def test_an_alert_about_it_is_no_word_of_the_node_but_one_more_sign() -> None:
     alert = sign("node.condition", DEAD, 30, "down", alert="InstanceDown")
     world = told([not_ready(DEAD, 0), alert], 900)

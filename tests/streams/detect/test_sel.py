@@ -76,3 +76,12 @@ def test_a_part_that_was_polled_and_is_critical_is_an_entry(
 ) -> None:
     found = Detector("c1").detect(record(orjson.dumps(resource), topic="raw.metrics", key=b"bmc-7")).signals
     assert [signal.kind for signal in found] == kinds
+
+
+def test_what_a_controller_says_under_its_own_name_is_its_hosts_and_says_so() -> None:
+    line = "{} ipmievd: Processor 1 IERR asserted (CPU1, IERR)"
+    ((own,), (of_host,)) = (
+        signals(f"Nov 21 07:13:13 {line.format(name)}") for name in ("gpu-7-ilo", "gpu-7")
+    )
+    assert (own.entity.node, own.attributes["controller"]) == ("gpu-7", "gpu-7-ilo")
+    assert (of_host.entity.node, "controller" in of_host.attributes) == ("gpu-7", False)
