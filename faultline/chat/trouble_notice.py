@@ -36,9 +36,12 @@ def trouble_id(channel: str, partition: int) -> str:
 
 
 def broken_before(thread: Thread) -> Trouble | None:
-    """The trouble of which a document says last that the channel is broken, else None."""
+    """The trouble of which a document says last that the channel is broken, else None.
+
+    A message that was sent when its process ended, and not noted as there, has no mark yet: it may stand, and says so as well.
+    """
     root = thread.post(ROOT)
-    if root is None or root.mark != _BROKEN:
+    if root is None or not (root.mark == _BROKEN or (not root.mark and root.may_stand)):
         return None
     channel = thread.incident.removeprefix(PREFIX).rpartition("-")[0]
     return Trouble(thread.incident, thread.cluster, channel)
