@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import groupby, pairwise
 
 from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
@@ -189,9 +190,8 @@ def _lost(
     where = f"switch {switch}" if switch else "one switch, which one is not known"
     if root.switch is None and root.kind != "cluster":
         where = f"one switch of {root}"
-    share = (
-        f" of {known}" if most and known >= len(neighbours) else ""
-    )  # those that its neighbours' ports tell are not counted
+    # Neighbours that only ports of other switches tell are not among those known.
+    share = f" of {known}" if most and known >= len(neighbours) else ""
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
     if not switch:
@@ -268,13 +268,21 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
 
 def _of_several_jobs(blames: Sequence[Blame], config: Config) -> list[Blame]:
     """Those that meet nowhere which began with another job's, and what follows soon after: a job alone may have two ill nodes."""
+    ordered = sorted(blames, key=lambda b: (b.start, b.job.key))
+    wide = (b for b in ordered if b.pairs >= _LEAST_PAIRS)
+    # Of blames in order of time that of another job which is nearest is beside the stretch of its own job's.
+    stretches = [list(mine) for _, mine in groupby(wide, key=lambda b: b.job)]
+    together: set[int] = set()
+    for one, other in pairwise(stretches):
+        together.update(id(b) for b in one if other[0].start - b.start <= config.leaf_window)
+        together.update(id(b) for b in other if b.start - one[-1].start <= config.leaf_window)
     found: list[Blame] = []
-    wide = [b for b in blames if b.pairs >= _LEAST_PAIRS]
-    for blame in sorted(blames, key=lambda b: (b.start, b.job.key)):
-        others = (b for b in wide if b.job != blame.job and abs(b.start - blame.start) <= config.leaf_window)
-        together = blame in wide and next(others, None) is not None
-        if together or (found and blame.start - max(b.last for b in found) <= config.link_quiet):
+    until: datetime | None = None
+    for blame in ordered:
+        if id(blame) in together or (until is not None and blame.start <= until):
             found.append(blame)
+            ends = blame.last + config.link_quiet
+            until = ends if until is None else max(until, ends)
     return found
 
 

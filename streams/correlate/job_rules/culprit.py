@@ -122,17 +122,18 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
         for rank, waiter in group.waiters.items():
             if waiter.by_proxy and waiter.seq is not None:
                 spoke.setdefault(rank, nodes_of.get(rank))
-    pods, by_name = {t.pod for t in episode.reports}, {p.pod for p in placements}
+    pods = {t.pod for t in episode.reports}
     by_pod: dict[str | None, set[Rank]] = {}
     for report in episode.reports:
         by_pod.setdefault(report.pod, set()).add(report.rank)
     # A pod whose lines carry no global rank has spoken, but who in it did is not known.
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
     vague = {rank for p in placements if p.pod in unnumbered for rank in p.ranks}
-    # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent. What
-    # the workers' own pods print besides does.
-    relayed = any(t.sighting.text("ip") for t in episode.reports)
-    told_themselves = {t.rank for t in episode.reports if t.pod in by_name and not t.sighting.text("ip")}
+    # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent. Nor do
+    # those of workers beside the driver, which bear no address. What workers print in pods of their own does.
+    drivers = {t.sighting.entity.pod for t in episode.reports if t.sighting.text("ip")}
+    told_themselves = {t.rank for t in episode.reports if t.sighting.entity.pod not in drivers}
+    relayed = bool(drivers)
     shown = not relayed or bool(told_themselves & world)
     silent = frozenset(world - spoke.keys() - vague) if shown else frozenset()
     quiet = [p for p in placements if not p.ranks and p.pod not in pods]

@@ -8,6 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from streams.correlate.fabric_rules.switch_faults import switch_faults
+from streams.correlate.hypothesis import Blame
+from streams.correlate.policy.config import Config
+from streams.correlate.sightings import sighting
+from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.store import State
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, IncidentState
@@ -25,6 +31,7 @@ from tests.streams.correlate.world import (
     nic,
     not_ready,
 )
+from tests.work import calls_counted
 
 NODES = [f"n{i}" for i in range(12)]
 JOBS: dict[str, Sequence[str]] = {
@@ -110,6 +117,22 @@ def test_jobs_whose_connections_fail_minutes_apart_have_nothing_in_common() -> N
     world.see(*failing("gemma", APART, 140))
     world.pass_to(600, step=5)
     assert [i.family for i in world.published.values()] == ["hang", "hang"]
+
+
+def test_two_thousand_jobs_that_lose_the_network_are_compared_in_a_moment() -> None:
+    line = sighting(broken("llama", "n0", "n4", 0))
+    assert line is not None
+    blames = [
+        Blame("", job(f"j{i}"), at(i / 100), at(i / 100 + 5), at(60), (replace(line, id=f"{i}"),), "", 3)
+        for i in range(2000)
+    ]
+    state = State(None, CLUSTER)
+    with calls_counted() as count:
+        (fault,) = switch_faults(
+            CLUSTER, "", [], blames, 0, Incarnations(state, Config().linger, Config().flap_quiet), Config()
+        )
+    assert len(fault.hypothesis.jobs) == 2000
+    assert count[0] < 2000 * 300
 
 
 def test_dead_nodes_of_two_jobs_are_no_fault_of_the_network() -> None:

@@ -228,8 +228,8 @@ def test_a_large_job_is_judged_in_a_moment() -> None:
     assert count[0] < 1024 * 300
 
 
-def relayed(grid: Grid, rank: int) -> None:
-    """A watchdog's line of a rank that Ray's driver prints in the first pod's log."""
+def relayed(grid: Grid, rank: int, *, beside: bool = False) -> None:
+    """A watchdog's line of a rank that Ray's driver prints in the first pod: without an address where it stands beside it."""
     said: dict[str, Attribute] = {
         "rank": rank,
         "pg": "0",
@@ -239,7 +239,7 @@ def relayed(grid: Grid, rank: int) -> None:
     }
     line = signal(
         "nccl.timeout", Entity(CLUSTER, pod=PodRef("train", "llama-0"), rank=rank), severity=Severity.ERROR,
-        occurred_at=at(600), observed_at=at(601), attributes={**said, "ip": f"10.0.0.{rank // 8}"},
+        occurred_at=at(600), observed_at=at(601), attributes=said if beside else {**said, "ip": f"10.0.0.{rank // 8}"},
     )  # fmt: skip
     seen = sighting(line)
     assert seen is not None
@@ -261,3 +261,12 @@ def test_what_workers_print_in_their_own_pods_tells_who_is_silent_although_a_dri
     relayed(grid, 8)
     finding = grid.finding()
     assert (finding.node, finding.silent, finding.certainty) == (node_of(16), True, Certainty.LIKELY)
+
+
+def test_workers_beside_the_driver_do_not_make_others_silent_whose_lines_were_folded() -> None:
+    grid = Grid(8, 1, 2)
+    for rank in range(8):
+        relayed(grid, rank, beside=True)
+    relayed(grid, 9)
+    finding = grid.finding()
+    assert (finding.node, finding.silent) == (None, False)
