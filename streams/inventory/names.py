@@ -38,6 +38,8 @@ class Names(Strict):
     gpu_resources: tuple[str, ...]
     gpu_resource_prefixes: tuple[str, ...]
     node_labels: NodeLabels
+    spot_labels: tuple[str, ...]
+    """`key=value` of nodes that a cloud may take back at any time."""
     control_plane_labels: tuple[str, ...]
     host_names: tuple[str, ...]
     """Labels and annotations that hold names of the machine, separated by commas."""

@@ -72,8 +72,9 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         parts=shared.parts or None,
         guessed_parts=shared.guessed or None,
         control_plane=any(label in labels_of(node) for label in names().control_plane_labels),
+        spot=True if _first_of(node, names().spot_labels) is not None else None,
         managed=is_managed(node),
-        protected_by=_protecting(node, where.protected),
+        protected_by=_first_of(node, where.protected),
         maintenance=work is not None,
         work=work,
         notice=node_notice(node, at),
@@ -93,7 +94,7 @@ def _is_new(node: KubeObject, since: datetime | None) -> bool:
     return made is not None and (since is None or since - made < _JOINING)
 
 
-def _protecting(node: KubeObject, candidates: Iterable[str]) -> str | None:
+def _first_of(node: KubeObject, candidates: Iterable[str]) -> str | None:
     """The first of `key` or `key=value` that the node carries."""
     for candidate in candidates:
         key, equals, value = candidate.partition("=")

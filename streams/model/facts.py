@@ -62,6 +62,8 @@ class NodeFact:
     guessed_parts: tuple[str, ...] | None = None
     """Kinds of `parts` that only a key word of a label, or the node's name, tells of."""
     control_plane: bool = False
+    spot: Literal[True] | None = None
+    """Its cloud may take it back at any time."""
     managed: bool = True
     """False when an operator has set `faultline.dev/managed` to `false`, as label or annotation: never act on it."""
     protected_by: str | None = None

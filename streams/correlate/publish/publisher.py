@@ -27,6 +27,7 @@ from streams.correlate.publish.incident_document import (
 )
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
+from streams.correlate.publish.spot_capacity import SpotCapacity
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
@@ -72,6 +73,7 @@ class Publisher:
         self._incarnations = incarnations
         self._config = config
         self._states = IncidentStates(state, incarnations, config, candidates)
+        self._spot = SpotCapacity(state, placements)
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_entity: dict[str, set[str]] = {}
@@ -105,7 +107,9 @@ class Publisher:
         for place in sorted(by_place):
             for h in sorted(by_place[place], key=lambda h: h.id):
                 if (fate := self.fate_of(place, h, claims.get(h.id, {}), now)) is not Fate.TOLD:
-                    wakes += [(at, place) for at in self._again_at(h, fate) if at > now]
+                    wakes += [
+                        (at, place) for at in self._again_at(h, fate, claims.get(h.id, {}), now) if at > now
+                    ]
                     continue
                 amended, later = self._amend(place, h, claims.get(h.id, {}), now)
                 changes += amended
@@ -145,7 +149,9 @@ class Publisher:
         """Whose work on its node or nodes explains a root of which nobody is told; empty where none does."""
         return self._states.expected_by(h, bool(self._jobs_hit(h, now)), now)
 
-    def _again_at(self, h: Hypothesis, fate: Fate) -> list[datetime]:
+    def _again_at(
+        self, h: Hypothesis, fate: Fate, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> list[datetime]:
         """When a root that is no incident yet may become one by itself."""
         match fate:
             case Fate.WAITS:
@@ -153,20 +159,24 @@ class Publisher:
             case Fate.BRIEF:
                 return [at for at in (h.brief_until, h.sure_at) if at is not None]
             case Fate.EXPECTED:
-                return self._states.ends(h)
+                until = self._spot.gathers_until(h, {*claims, *self._jobs_hit(h, now)})
+                return [*self._states.ends(h), *([until] if until is not None else [])]
         return []
 
     def _is_untold(
         self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> bool:
-        """Whether no incident is opened for what somebody's work on a node does to it.
+        """Whether no incident is opened for what somebody's work on a node does to it, or a cloud that takes back a spot node.
 
         Where another incident of the place is known already, what it turns into is told.
         """
         known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
         if any(not state.is_over and state is not IncidentState.SUPPRESSED for state in known):
             return False
-        return self._states.is_untold(h, bool(claims or self._jobs_hit(h, now)), now)
+        jobs = self._jobs_hit(h, now)
+        return self._states.is_untold(h, bool(claims or jobs), now) or self._spot.needs_nobody(
+            h, claims, jobs, now
+        )
 
     def _told_first(self, changes: Changes, now: datetime) -> Changes:
         """The changes with each root opened when the first incident that it explains was: from then on it was told of."""
