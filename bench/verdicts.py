@@ -11,7 +11,7 @@ from datetime import timedelta
 from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot
-from streams.model.entity import Entity, JobRef
+from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.incident import Incident, IncidentState
 
 EARLY = timedelta(minutes=2)
@@ -232,8 +232,8 @@ def names_job(incident: Incident | None, job: Mapping[str, str]) -> bool:
 
 def same_job(job: JobRef, true: Mapping[str, str]) -> bool:
     """Whether a job is one of the truth. Slurm's go by their number or their name; nobody knows a kind or a namespace of them."""
-    if "title" in true:
-        return job.name in (true["name"], true["title"])
+    if "title" in true or true["kind"] == SLURM_JOB:
+        return job.name in (true["name"], true.get("title"))
     # Volcano calls its kind `Job` as well; Faultline tells the two apart.
     kind = true["kind"].removeprefix("Volcano")
     return (job.kind.removeprefix("Volcano"), job.namespace, job.name) == (
