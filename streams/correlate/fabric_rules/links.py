@@ -63,10 +63,12 @@ class LinkFault:
         """When the latest was."""
         return max(m.at for m in self.events)
 
-    @property
-    def neighbour(self) -> str:
-        """The neighbour that lost the link, seen from a switch."""
-        return self.root.node or self.root.key
+    def neighbour_of(self, switch: str) -> str:
+        """The neighbour of a switch that lost the link: a host, or the switch at the other end; the port where that is not known."""
+        if self.root.node:
+            return self.root.node
+        others = self.switches - {switch, ""}
+        return min(others) if len(others) == 1 and switch in self.switches else self.root.key
 
     @property
     def names_neighbour(self) -> bool:
@@ -200,8 +202,11 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     if lasting:
         seen_at = min(m.sighting.seen_at for m in lasting)
         found = context("link down", Certainty.LIKELY, seen_at + config.link_settle, "its link is down")
-        over = all(m.end is not None and m.end - m.start < config.link_alone for m in lasting)
-        return replace(found, brief_until=seen_at + config.link_alone, was_brief=over)
+        # Between switches there are other ways, and cables there are moved all the time.
+        between = fault.place.kind is PlaceKind.PORT and fault.names_neighbour
+        patience = config.spine_alone if between else config.link_alone
+        over = all(m.end is not None and m.end - m.start < patience for m in lasting)
+        return replace(found, brief_until=seen_at + patience, was_brief=over)
     if device:
         # Firmware that asserts pauses the port, or loses the link, within seconds, which is told under another name.
         ready_at = min(m.sighting.seen_at for m in device) + config.link_settle

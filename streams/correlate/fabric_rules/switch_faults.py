@@ -116,9 +116,9 @@ def switch_faults(
     by_root: dict[Entity, list[FiringInterval]] = defaultdict(list)
     members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
-        *_episodes(taken, 1, config.leaf_window, config),
-        *_episodes(unasked, least, config.leaf_window, config),
-        *_episodes(bounced, least, config.together, config),
+        *_episodes(switch, taken, 1, config.leaf_window, config),
+        *_episodes(switch, unasked, least, config.leaf_window, config),
+        *_episodes(switch, bounced, least, config.together, config),
     ):
         first: dict[Place, tuple[LinkEvent, LinkFault]] = {}
         for m, fault in episode:
@@ -182,9 +182,9 @@ def _lost(
     config: Config,
 ) -> Hypothesis:
     """A switch whose neighbours lost their links to it; `switch` is empty where their cables do not tell which it is."""
-    neighbours = {fault.neighbour for fault in faults}
+    neighbours = {fault.neighbour_of(switch) for fault in faults}
     hosts = sorted({fault.root.node for fault in faults if fault.root.node})
-    named = {fault.neighbour for fault in faults if fault.names_neighbour}
+    named = {fault.neighbour_of(switch) for fault in faults if fault.names_neighbour}
     # What is not known by name is counted in ports, and those it is compared with are hosts and switches.
     most = bool(switch) and known > 0 and 2 * len(named) >= known
     where = f"switch {switch}" if switch else "one switch, which one is not known"
@@ -330,7 +330,7 @@ def _is_brief(m: LinkEvent, config: Config) -> bool:
 
 
 def _episodes(
-    lost: Sequence[tuple[LinkEvent, LinkFault]], least: int, window: timedelta, config: Config
+    switch: str, lost: Sequence[tuple[LinkEvent, LinkFault]], least: int, window: timedelta, config: Config
 ) -> list[list[tuple[LinkEvent, LinkFault]]]:
     """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
     found: list[list[tuple[LinkEvent, LinkFault]]] = []
@@ -339,9 +339,9 @@ def _episodes(
     begin = 0
     taken = 0
     for number, (m, fault) in enumerate(lost):
-        counts[fault.names_neighbour, fault.neighbour] += 1
+        counts[fault.names_neighbour, fault.neighbour_of(switch)] += 1
         while m.at - lost[begin][0].at > window:
-            gone = (lost[begin][1].names_neighbour, lost[begin][1].neighbour)
+            gone = (lost[begin][1].names_neighbour, lost[begin][1].neighbour_of(switch))
             counts[gone] -= 1
             if not counts[gone]:
                 del counts[gone]

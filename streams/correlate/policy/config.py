@@ -83,7 +83,8 @@ class Config:
     ports_a_host: int = 8
     """As many ports of one switch whose other ends are not known may all be one host's: hosts are counted, never ports."""
     spine_alone: timedelta = timedelta(minutes=20)
-    """A switch that only other switches miss is told when it lasts so long, or a job suffers: a restart takes a quarter hour."""
+    """A switch that only other switches miss, and a cable between two, is told when it lasts so long, or a job suffers: a restart
+    takes a quarter hour, and so does moving a cable."""
     switch_notice: timedelta = timedelta(minutes=15)
     """Links lost so soon after somebody ordered work on a switch are lost by it (`reload in 10`, an image to install first)."""
     switch_back: timedelta = timedelta(minutes=30)

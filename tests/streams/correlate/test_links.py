@@ -547,9 +547,33 @@ def test_a_port_whose_cable_was_pulled_tells_of_its_host_no_more() -> None:
 
 def test_a_cable_between_switches_is_one_fault_whichever_end_tells_it() -> None:
     world = story(port("spine-1", "Ethernet0", 0), port("leaf-1", "Ethernet120", 0.5))
+    assert world.incidents() == []
+    world.pass_to(1300, step=10)
     incident = world.only()
     assert (incident.family, incident.root.key) == ("fabric_fault", "port/leaf-1/Ethernet120")
     assert not closes_a_node(incident)
+
+
+def test_a_cable_between_switches_that_is_moved_is_no_incident() -> None:
+    down = [port("spine-1", "Ethernet0", 0), port("leaf-1", "Ethernet120", 0.5)]
+    up = [
+        port("spine-1", "Ethernet0", 700, cleared=True),
+        port("leaf-1", "Ethernet120", 701, cleared=True),
+    ]
+    world = story(*down, *up, until=3000)
+    assert world.incidents() == []
+
+
+def test_the_switches_beyond_a_bundle_of_uplinks_are_not_at_fault_with_the_one_that_lost_all() -> None:
+    spines = [f"spine-{i}" for i in range(4)]
+    facts = [
+        link("leaf-1", f"Ethernet{10 * i + n}", peer=spine, peer_port=f"Ethernet{n}")
+        for i, spine in enumerate(spines)
+        for n in range(4)
+    ]
+    lost = [port(fact.switch, fact.port, 0.1 * i) for i, fact in enumerate(facts)]
+    world = story(*lost, until=1600, facts=facts)
+    assert [i.root.switch for i in world.incidents()] == ["leaf-1"]
 
 
 def test_jobs_that_fail_on_the_network_behind_an_uplink_are_its_victims() -> None:
