@@ -64,7 +64,7 @@ class LinkFault:
         return max(m.at for m in self.events)
 
     def neighbour_of(self, switch: str) -> str:
-        """The neighbour of a switch that lost the link: a host, or the switch at the other end; the port where that is not known."""
+        """The neighbour of a switch that lost the link: a host, or the switch at the other end; the port where nobody knows."""
         if self.root.node:
             return self.root.node
         others = self.switches - {switch, ""}
