@@ -13,7 +13,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.correlate.state.allocations import is_by_slurm
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
-from streams.correlate.state.node_work import expected_away, is_back_in_time
+from streams.correlate.state.node_work import expected_away, is_back_in_time, is_worked_on
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.entity import Entity
@@ -80,7 +80,14 @@ def node_down(
     lasting = [
         i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle
     ]  # a kubelet that restarts is NotReady for less
-    for session in incarnations.sessions(root, "node", _bridged(lasting, row), again=config.flap_quiet):
+    # A node that is worked on minutes after it was away for another reason goes for the work, and the other way round.
+    for session in incarnations.sessions(
+        root,
+        "node",
+        _bridged(lasting, row),
+        again=config.flap_quiet,
+        meant=lambda at: is_worked_on(row, at),
+    ):
         back = session.cleared_at
         may_take = usual(session.start)
         if back is not None and is_back_in_time(row, session.start, back, may_take):

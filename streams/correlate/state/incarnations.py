@@ -6,7 +6,7 @@ Both depend on the evidence and its times only, never on the order in which it w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypedDict
@@ -183,36 +183,39 @@ class Incarnations:
         firing_intervals: Iterable[FiringInterval],
         names: Sequence[Entity] = (),
         again: timedelta | None = None,
+        meant: Callable[[datetime], bool] = lambda _: False,
     ) -> list[Session]:
         """Intervals of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
         An interval that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
         it had ended; after a flap the linger is longer). Once a run or an operator has resolved it, anything later than the
         linger is a new one. A place that ends and begins again by itself a third time is flapping: it stays the same incarnation
-        from then on. With `again` that holds from the second time on, if it begins so soon after the end.
+        from then on. With `again` that holds from the second time on, if it begins so soon after the end. `meant` tells whether
+        somebody meant what began at a time: that continues nothing that nobody meant, and the other way round.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
         names = names or (root,)
-        sessions: list[Session] = []
-        for interval in sorted(
-            (m for s in firing_intervals for m in _moments(s)), key=lambda s: (s.start, s.last)
+        found: dict[bool, list[Session]] = {False: [], True: []}
+        for interval, is_meant in sorted(
+            ((m, meant(s.start)) for s in firing_intervals for m in _moments(s)),
+            key=lambda pair: (pair[0].start, pair[0].last),
         ):
             if base and interval.last <= base.until + self._linger:
                 continue
+            sessions = found[is_meant]
             current = sessions[-1] if sessions else None
             if current is None or (
                 self._is_over(current, names, domain, interval.start, again)
                 and not self._flaps(sessions, names, domain, interval.start)
             ):
-                after = current.incarnation if current else count
-                number = self.next_number(names, domain, after, interval.start)
+                count = self.next_number(names, domain, count, interval.start)
                 sessions.append(
-                    Session(number, interval.start, interval.last, interval.end, 0, interval.sightings)
+                    Session(count, interval.start, interval.last, interval.end, 0, interval.sightings)
                 )
             else:
                 sessions[-1] = _joined(current, interval)
-        return sessions
+        return sorted((*found[False], *found[True]), key=lambda s: s.incarnation)
 
     def _is_over(
         self, session: Session, names: Sequence[Entity], domain: str, at: datetime, again: timedelta | None

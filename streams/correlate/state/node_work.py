@@ -98,6 +98,12 @@ def work_at(row: NodeRow, at: datetime) -> Work | None:
     return max(marked, key=lambda w: w.since, default=None) or _announced(row, at)
 
 
+def is_worked_on(row: NodeRow, at: datetime) -> bool:
+    """Whether somebody said of a node that goes at that time what it goes for. A cordon alone may be for what it suffers from."""
+    work = work_at(row, at)
+    return work is not None and work.by != _SOMEBODY
+
+
 def workers_at(row: NodeRow, at: datetime) -> frozenset[str]:
     """Everybody who said during the work on a node at that time that it is theirs, one after the other."""
     work = work_at(row, at)

@@ -291,3 +291,40 @@ def test_a_person_may_take_a_node_in_hand_after_it_went() -> None:
     assert world.only().state is IncidentState.OPEN
     world.tell(node_fact("w00", since=400, ready=False, work=work("a person", "held"), maintenance=True))
     assert world.only().state is IncidentState.SUPPRESSED
+
+
+def test_a_node_that_is_worked_on_soon_after_it_went_with_all_others_goes_for_the_work() -> None:
+    world = World(cluster({"llama": WAVE[:4]}, spare=WAVE[:16]))
+    world.see(*(not_ready(node, 0.5 * i) for i, node in enumerate(WAVE[:16])))
+    world.pass_to(200, step=10)
+    world.see(*(not_ready(node, 200 + 0.5 * i, ready=True) for i, node in enumerate(WAVE[:16])))
+    world.pass_to(540, step=10)
+    reboot(world, "w10", 540, mark=work())
+    world.pass_to(2 * HOUR, step=60)
+    assert told(world) == [("nodes_not_ready", None)]
+
+
+def test_a_node_that_flaps_before_and_after_a_robot_reboots_it_is_one_incident_with_a_count() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["w00"]))
+    for start in (0, 500):
+        world.see(not_ready("w00", start))
+        world.pass_to(start + 300, step=10)
+        world.see(not_ready("w00", start + 300, ready=True))
+    reboot(world, "w00", 840, back=120, mark=work())
+    world.see(not_ready("w00", 1300))
+    world.pass_to(1600, step=10)
+    world.see(not_ready("w00", 1600, ready=True))
+    world.pass_to(1620, step=10)
+    incident = world.only()
+    assert (incident.flaps, incident.fault_at, incident.state) == (2, at(0), IncidentState.OPEN)
+
+
+def test_a_node_that_goes_minutes_after_the_work_on_it_goes_for_another_reason() -> None:
+    world = World(cluster({"llama": ["w00", "w01"]}, spare=WAVE[:4]))
+    reboot(world, "w02", 0, mark=work())
+    world.pass_to(700, step=10)
+    world.see(not_ready("w02", 700))
+    world.tell(node_fact("w02", since=700, ready=False))
+    world.pass_to(1100, step=10)
+    incident = world.only()
+    assert (incident.family, incident.fault_at, incident.state) == ("node_down", at(700), IncidentState.OPEN)
