@@ -73,6 +73,7 @@ class PartPolicy(Strict):
     covers: float
     all: float
     several: int
+    elsewhere: float
     prefer: tuple[str, ...]
     not_power: frozenset[str]
     not_dark: frozenset[str]

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.dark_parts import dark_for_more
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import (
     MAX_SHOWN,
@@ -109,18 +110,34 @@ def elected(
     found = _elect(ordered, parts, by_power=True, known=known)
     left = [t for t in ordered if t.hypothesis.id not in found]
     sudden = _elect(left, parts, by_power=False, known=known)
-    for together in split_at_gaps(left, lambda t: t.start, part_policy().sudden.within):
-        dark = {sudden[t.hypothesis.id] for t in together if _is_dark(t, sudden)}
-        for kind in {part.kind for part in dark}:
-            if len([part for part in dark if part.kind == kind]) >= part_policy().several:
-                for t in together:
-                    if _is_dark(t, sudden) and sudden[t.hypothesis.id].kind == kind:
-                        del sudden[t.hypothesis.id]
+    wider = _went_for_more(ordered, found, sudden, parts, known)
+    if wider:
+        sudden = _elect([t for t in left if t.hypothesis.id not in wider], parts, by_power=False, known=known)
     return found | sudden
 
 
-def _is_dark(trouble: Trouble, found: Mapping[str, Part]) -> bool:
-    return trouble.hypothesis.family == GONE and trouble.hypothesis.id in found
+def _went_for_more(
+    ordered: Sequence[Trouble],
+    by_power: Mapping[str, Part],
+    sudden: Mapping[str, Part],
+    parts: PartIndex,
+    known: Callable[[datetime], int],
+) -> Set[str]:
+    """Hypotheses of nodes that went dark together with their part, but not for it."""
+    wider: set[str] = set()
+    went = (t for t in ordered if t.hypothesis.family == GONE)
+    for together in split_at_gaps(went, lambda t: t.start, part_policy().sudden.within):
+        dark: dict[Part, set[str]] = defaultdict(set)
+        for t in together:
+            if (part := sudden.get(t.hypothesis.id)) is not None:
+                dark[part].add(t.node)
+        if not dark:
+            continue
+        explained = {t.node for t in together if t.hypothesis.id in by_power}
+        gone, began = {t.node for t in together} - explained, together[0].start
+        found = dark_for_more(dark, gone, partial(parts.size, at=began), known(began) - len(explained))
+        wider |= {t.hypothesis.id for t in together if sudden.get(t.hypothesis.id) in found}
+    return wider
 
 
 def _elect(

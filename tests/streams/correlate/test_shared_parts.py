@@ -154,6 +154,65 @@ def test_a_guess_is_told_as_one() -> None:
     assert incident.facts["guessed"] is True
 
 
+def halls(*, loops: int = 18, feeds: bool = False) -> list[Fact]:
+    """Racks of eighteen, the last of them smaller; coolant loops of so many nodes, and two power feeds for each rack."""
+    made = cluster({}, spare=NAMES)
+    for i, name in enumerate(NAMES):
+        parts = {"coolant-loop": f"c{i // loops}", "nvlink-domain": f"d{i // 18}"}
+        parts |= {"power-feed": f"{'ab'[i % 2]}-{i // 18}"} if feeds else {}
+        made.append(node_fact(name, since=-3500, rack=f"r{i // 18}", parts=parts))
+    return made
+
+
+SCATTERED = [n for i, n in enumerate(NAMES) if i % 10]
+"""Nine in ten, wherever they stand."""
+R0, R1, R2 = NAMES[:18], NAMES[18:36], NAMES[36:]
+MANY: dict[str, tuple[list[Fact], list[Signal], set[tuple[str, str]]]] = {
+    "nine in ten of a loop of two racks and a rack": (
+        halls(loops=36), went(SCATTERED, 0, 0.3), {("nodes_not_ready", "cluster")}
+    ),
+    "nine in ten of two loops": (halls(loops=24), went(SCATTERED, 0, 0.3), {("nodes_not_ready", "cluster")}),
+    "all of them, on six feeds": (halls(feeds=True), went(NAMES, 0, 0.3), {("nodes_not_ready", "cluster")}),
+    "half of everything": (halls(loops=36), went(NAMES[::2], 0, 0.3), {("nodes_not_ready", "cluster")}),
+    "two thirds of a loop and half of the rest": (
+        halls(loops=36), went([*R0[:12], *R1[:12], *R2[:6]], 0, 0.3), {("nodes_not_ready", "cluster")}
+    ),
+    "a loop that is most of the cluster": (
+        halls(loops=36), went([*R0, *R1], 0, 0.3), {("power_cooling", "part/coolant-loop/c0")}
+    ),
+    "nearly all of that loop, and a node elsewhere": (
+        halls(loops=36), went([*R0, *R1[:14], R2[3]], 0, 0.3),
+        {("power_cooling", "part/coolant-loop/c0"), ("node_down", f"node/{R2[3]}")},
+    ),
+    "a rack of three, while a fifth of the others go": (
+        halls(), went([*R0, *R1[:3], *R2[:2]], 0, 0.3),
+        {("power_cooling", "rack/r0"), ("nodes_not_ready", "cluster")},
+    ),
+    "all of them, and one rack's coolant unit tells of itself": (
+        halls(), [*went(NAMES, 0, 0.3), sign("node.power", "c2", 5, "feed", alert="CduPowerLost")],
+        {("power_cooling", "part/coolant-loop/c2"), ("nodes_not_ready", "cluster")},
+    ),
+    "all of them, and one locks up": (
+        halls(), [*went(NAMES, 0, 0.3), sign("node.kernel", R1[0], 5, "hard_lockup")],
+        {("nodes_not_ready", "cluster"), ("host_fault", f"node/{R1[0]}")},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_parts_that_go_dark_explain_nothing_where_the_others_go_as_well(name: str, backwards: bool) -> None:
+    made, signals, expected = MANY[name]
+    world = World(made)
+    if backwards:
+        for signal in reversed(signals):
+            world.see(signal)
+        world.pass_to(400, step=5)
+    else:
+        told(signals, 400, world)
+    assert standing(world) == expected
+
+
 QUIET: dict[str, tuple[list[Signal], set[str]]] = {
     "four unrelated nodes that share only a zone": (
         went([NAMES[0], NAMES[9], NAMES[18], NAMES[35]], 0, apart=10),
