@@ -10,19 +10,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streams.inventory.mpirun import fills_hosts
 from streams.inventory.objects import Identity, identity
 from streams.inventory.owners import Owners, OwnerTable
-from streams.inventory.pod_templates import PodTemplate, PodTemplates
+from streams.inventory.pod_templates import PodTemplate, PodTemplates, command_line
 from streams.job_kinds import kubeflow
 from streams.job_kinds.kind import Role
 from streams.job_kinds.known import KNOWN
 from streams.model.entity import JobRef
-from streams.model.kube_objects import KubeObject, annotations_of, labels_of, part, text, whole
+from streams.model.kube_objects import KubeObject, annotations_of, items, labels_of, part, text, whole
 
 FIRST_ROLES = ("master", "chief")
 """Roles that hold rank 0, wherever the spec lists them."""
 RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"})
 
+_MPI = "MPIJob"
 _DEEPEST = 8
 """How far down in a spec pods are looked for: no kind nests them deeper."""
 
@@ -65,8 +67,8 @@ class JobShape:
     """How many pods it runs at once, all roles together."""
     world: int | None
     """How many ranks it has; None when it is elastic or does not say."""
-    elastic: bool
-    """Whether ranks are handed out at run time by a rendezvous, so that no label can tell them."""
+    in_order: bool
+    """Whether ranks follow the numbers of its pods: not where a rendezvous or its launcher hands them out otherwise."""
     ranks_per_pod: int
     """Processes of the collective in each pod, where the job says it, else 0."""
     made: JobRef | None
@@ -114,7 +116,7 @@ def shape_of(
         indexed_pods=sum(role.pods for role in found if role.template.gpus) if indexed else 0,
         pods=_pods(job, who, found),
         world=inner.world if inner is not None else None if elastic else _world(spec, found, per_pod),
-        elastic=elastic,
+        in_order=not elastic and (who.kind != _MPI or _fills_pods(spec, found)),
         ranks_per_pod=per_pod,
         made=inner.made if inner is not None else _made(job, who),
         inner=inner,
@@ -129,10 +131,12 @@ def _roles(job: KubeObject, who: Identity, templates: PodTemplates) -> tuple[Pla
         for role in sorted(known, key=lambda role: role.name not in FIRST_ROLES)
     ]
     with_gpus = any(template.gpus for _, template in found)
+    launcher_works = part(job, "spec").get("runLauncherAsWorker") is True
     placed, start = [], 0
     for role, template in found:
         # A kubeflow replica takes part whatever it asks for; elsewhere a role without GPUs beside one with GPUs does not.
-        trains = role.name not in RANKLESS_ROLES and (_is_kubeflow(job) or not with_gpus or template.gpus > 0)
+        takes_part = role.name not in RANKLESS_ROLES or (role.name == "launcher" and launcher_works)
+        trains = takes_part and (_is_kubeflow(job) or not with_gpus or template.gpus > 0)
         placed.append(PlacedRole(role.name, role.pods, template, role.per_job, start, trains))
         start += role.pods if trains else 0
     return tuple(placed)
@@ -175,6 +179,23 @@ def _ranks_per_pod(spec: Mapping[str, Any]) -> int:
         part(spec, "trainer").get("numProcPerNode"),
     )
     return next((count for value in said if (count := whole(value))), 0)
+
+
+def _fills_pods(spec: Mapping[str, Any], found: tuple[PlacedRole, ...]) -> bool:
+    """Whether the launcher of an MPIJob starts a process for each GPU of its workers, on one worker after the other."""
+    slots = whole(spec.get("slotsPerWorker")) or 1
+    workers = [role for role in found if role.name == "worker"]
+    if len(workers) != 1 or any(role.trains for role in found if role not in workers):
+        return False
+    commands = (
+        command_line(container)
+        for replicas in part(spec, "mpiReplicaSpecs").items()
+        if str(replicas[0]).lower() == "launcher"
+        for container in items(part(replicas[1], "template", "spec"), "containers")
+    )
+    # Where a worker has more GPUs than slots, a launcher of its own (torchrun) starts the ranks there.
+    fits = workers[0].template.gpus in (0, slots)
+    return fits and all(fills_hosts(command, workers[0].pods, slots) for command in commands)
 
 
 def _made(job: KubeObject, who: Identity) -> JobRef | None:

@@ -72,7 +72,7 @@ class PodTemplates:
 def _template(spec: Mapping[str, Any], ranks: list[str | None], trains: bool) -> PodTemplate:
     table = workloads()
     containers = list(items(spec, "containers"))
-    lines = [_command_line(container) for container in containers]
+    lines = [command_line(container) for container in containers]
     said = [*ranks, *(flag[1] if (flag := _NPROC_FLAG.search(line)) else None for line in lines)]
     gpus = gpus_requested(spec)
     images = [str(container.get("image") or "") for container in containers]
@@ -105,7 +105,8 @@ def variables(spec: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _command_line(container: Mapping[str, Any]) -> str:
+def command_line(container: Mapping[str, Any]) -> str:
+    """The command of a container with its arguments."""
     words = [str(word) for key in ("command", "args") for word in container.get(key) or []]
     return " ".join(words)[:_MOST_OF_A_COMMAND]
 

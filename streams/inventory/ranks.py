@@ -18,6 +18,8 @@ from streams.model.hostlists import hosts
 from streams.model.kube_objects import whole
 
 _KUBEFLOW_ROLE = "training.kubeflow.org/replica-type"
+_KUBEFLOW_JOB_ROLE = "training.kubeflow.org/job-role"
+"""The only role on a pod of the MPI operator (v2beta1); beside the other one it says `master` of the pod with rank 0."""
 _KUBEFLOW_INDEX = "training.kubeflow.org/replica-index"
 _JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
@@ -117,8 +119,8 @@ def _kubeflow(written: Mapping[str, Any], pod: KnownPod, job: JobShape | None) -
     index = whole(written.get(_KUBEFLOW_INDEX))
     if index is None:
         return False, None
-    if job is not None and job.elastic:
-        return True, None  # its rendezvous hands out ranks in order of arrival
+    if job is not None and not job.in_order:
+        return True, None
     if _role_name(pod) in FIRST_ROLES:
         return True, index
     return True, _within_role(pod, job, index)
@@ -161,7 +163,7 @@ def _role(pod: KnownPod, job: JobShape | None) -> PlacedRole | None:
 
 def _role_name(pod: KnownPod) -> str:
     for written in (pod.labels, pod.annotations):
-        for name in (_KUBEFLOW_ROLE, _JOBSET_ROLE, _VOLCANO_ROLE):
+        for name in (_KUBEFLOW_ROLE, _KUBEFLOW_JOB_ROLE, _JOBSET_ROLE, _VOLCANO_ROLE):
             if isinstance(written.get(name), str):
                 return str(written[name]).lower()
     return ""

@@ -37,6 +37,24 @@ def jobset_pod(role: str, job_index: int, index: int) -> dict[str, Any]:
     return pod(labels=said)
 
 
+def mpi_job(*, command: str = "", slots: int | None = 8, **spec: Any) -> dict[str, Any]:
+    """An MPIJob of the MPI operator: two workers of eight GPUs, and a launcher with that command."""
+    launcher = {"containers": [{"name": "l", "command": ["sh", "-c", command]}]} if command else {}
+    roles = {
+        "Launcher": {"replicas": 1, "template": {"spec": launcher}},
+        "Worker": {"replicas": 2, "template": {"spec": pod_spec(8)}},
+    }
+    spec |= {"slotsPerWorker": slots} if slots is not None else {}
+    return job(kind="MPIJob", api="kubeflow.org/v2beta1", spec={"mpiReplicaSpecs": roles, **spec})
+
+
+def mpi_pod(role: str, index: int | None = None, gpus: int = 8) -> dict[str, Any]:
+    """As the MPI operator labels its pods: with no other role than this."""
+    said = {"training.kubeflow.org/job-role": role, "training.kubeflow.org/operator-name": "mpi-operator"}
+    said |= {"training.kubeflow.org/replica-index": str(index)} if index is not None else {}
+    return pod(labels=said, spec=pod_spec(gpus))
+
+
 CASES = {
     "Slurm's list of nodes is in the order of ranks": (
         with_env({"SLURM_JOB_NODELIST": "gpu-[001-004]"}, on="gpu-003"),
@@ -155,6 +173,32 @@ CASES = {
             spec={"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}}},
         ),
         PodRanks(),
+    ),
+    "workers of an MPI job are filled in their order": (
+        mpi_pod("worker", 1),
+        mpi_job(command="mpirun -np 16 ./train"),
+        PodRanks(8, 8, "label"),
+    ),
+    "an MPI launcher by its other label": (mpi_pod("launcher", gpus=0), mpi_job(), PodRanks()),
+    "mpirun that deals ranks out one worker after the other": (
+        mpi_pod("worker", 1),
+        mpi_job(command="mpirun -np 16 --map-by node ./train"),
+        PodRanks(None, 8, None),
+    ),
+    "one slot for a worker of eight GPUs": (
+        mpi_pod("worker", 1),
+        mpi_job(slots=None),
+        PodRanks(None, 8, None),
+    ),
+    "an MPI launcher that is a worker": (
+        mpi_pod("launcher", 0),
+        mpi_job(runLauncherAsWorker=True),
+        PodRanks(None, 8, None),
+    ),
+    "a worker beside a launcher that is one": (
+        mpi_pod("worker", 0),
+        mpi_job(runLauncherAsWorker=True),
+        PodRanks(None, 8, None),
     ),
     "nothing says": (pod(), batch_job(), PodRanks(None, 8, None)),
 }
