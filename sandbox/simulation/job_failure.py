@@ -40,7 +40,7 @@ def hang(
     if job.desync and waits:
         first = _by_depth(waits)[0]
         report_text = framework_logs.desync(job.release, first, sorted(stopped), steps, down)
-        sim.pod(job.pod_of(first.rank), down, report_text)
+        sim.pod(job.pod_of(first.rank), down, report_text, rank=first.rank)
     teardown(sim, job, down + seconds(2), spared=stopped)
     return restart_job(sim, job, down + seconds(8), avoid, stalled=at)
 
@@ -59,7 +59,8 @@ def crash(
     rng, pod = sim.rng, job.pod_of(rank)
     if error is not None:
         where = f'File "/app/train.py", line {rng.randrange(90, 900)}, in step'
-        sim.pod(pod, at + seconds(0.3), f"Traceback (most recent call last):\n  {where}\n{error}")
+        trace = f"Traceback (most recent call last):\n  {where}\n{error}"
+        sim.pod(pod, at + seconds(0.3), trace, rank=rank)
     launcher(sim, job, at + seconds(1.5), rank, exit_code)
     waits = _waits(sim, job, [rank], None)
     for wait in [w for w in _by_depth(waits) if job.pod_of(w.rank) is not pod][:6]:
@@ -69,9 +70,10 @@ def crash(
             other,
             moment,
             framework_logs.connection_closed(other.name, other.pid(wait.rank), gpu, moment, pod.address),
+            rank=wait.rank,
         )
         log = framework_logs.RankLog(job.release, wait.rank)
-        sim.pod(other, moment + seconds(0.2), framework_logs.remote_error(log, wait, moment))
+        sim.pod(other, moment + seconds(0.2), framework_logs.remote_error(log, wait, moment), rank=wait.rank)
     down = at + seconds(rng.uniform(9, 25))
     teardown(sim, job, down, spared={rank})
     return restart_job(sim, job, down + seconds(6), avoid, stalled=at)
@@ -151,7 +153,7 @@ def retries(
                     line = framework_logs.retry_exceeded(pod.name, pid, rail, address, other.address)
                     if pod.node.fabric == "efa":
                         line = framework_logs.unreachable_peer(pod.name, pid, rail, pod.node.nic(rail))
-                    sim.pod(pod, moment, line, vital=True)
+                    sim.pod(pod, moment, line, vital=True, rank=rank)
     return last
 
 
@@ -171,9 +173,9 @@ def report(sim: Simulation, job: Job, at: datetime, rank: int, wait: Wait, steps
     log = framework_logs.RankLog(job.release, rank)
     timeout_ms, ran_ms = int(job.timeout.total_seconds() * 1000), int(ran.total_seconds() * 1000)
     pod = job.pod_of(rank)
-    sim.pod(pod, moment, *framework_logs.timed_out(log, wait, steps, moment, timeout_ms, ran_ms))
+    sim.pod(pod, moment, *framework_logs.timed_out(log, wait, steps, moment, timeout_ms, ran_ms), rank=rank)
     if rank % GPUS == 0:
-        sim.pod(pod, moment + seconds(1), *framework_logs.aborting(log, wait, moment))
+        sim.pod(pod, moment + seconds(1), *framework_logs.aborting(log, wait, moment), rank=rank)
     return moment
 
 

@@ -79,11 +79,14 @@ class ClusterOutput:
         }  # fmt: skip
         self._emit(SourceRecord(at, RAW_FABRIC, leaf.name, UNCHANGED, orjson.dumps(document).decode()))
 
-    def pod(self, pod: Pod, at: datetime, *lines: str, vital: bool = False) -> None:
-        """Lines of a training container. The runtime makes one record of each line, also of a block written at once."""
+    def pod(self, pod: Pod, at: datetime, *lines: str, vital: bool = False, rank: int | None = None) -> None:
+        """Lines of a training container, of one of its ranks where they do not say it themselves.
+
+        The runtime makes one record of each line, also of a block written at once.
+        """
         for number, text in enumerate(line for block in lines for line in block.split("\n")):
             moment = at + timedelta(milliseconds=number)
-            speaker, line = pod.speaker or pod, pod.printed(text)
+            speaker, line = pod.speaker or pod, pod.printed(text, rank)
             self._emit(SourceRecord(moment, RAW_JOB_LOGS, speaker.key, "pytorch", line, vital, speaker.about))
 
     def upload(self, pod: Pod, at: datetime, document: Mapping[str, Any]) -> None:

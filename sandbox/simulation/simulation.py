@@ -373,4 +373,4 @@ class Simulation(ClusterOutput):
                 line = framework_logs.init_line(
                     pod.name, pod.pid(rank), rank, job.layout.world, gpu, bus, comm
                 )
-                self.pod(pod, at + seconds(gpu * 0.01), line)
+                self.pod(pod, at + seconds(gpu * 0.01), line, rank=rank)

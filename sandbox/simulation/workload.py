@@ -50,12 +50,12 @@ class Pod:
             "container": self.container,
         }
 
-    def printed(self, text: str) -> str:
-        """A line as it is printed: mpirun's --tag-output and Ray's driver say whose it is."""
+    def printed(self, text: str, by: int | None = None) -> str:
+        """A line of a rank, else of its first, as it is printed: mpirun's --tag-output and Ray's driver say whose it is."""
         if self.speaker is None:
             return text
         said = _RANK.search(text)
-        rank = int(said[1]) if said else self.rank
+        rank = by if by is not None else int(said[1]) if said else self.rank
         if self.speaker.container == "head":
             return f"(TrainWorker pid={self.pid(rank)}, ip={self.address}) {text}"
         return f"[1,{rank}]<stderr>:{text}"
