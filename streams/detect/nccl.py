@@ -110,13 +110,19 @@ def _unwinds(hit: Hit, line: LogLine, stream: Stream) -> bool:
     return False
 
 
+def _is_launchers(tag: int, prefix: str) -> bool:
+    """Whether the tag is that of a launcher, of which mpirun started one on each host: no place in a group is above the rank."""
+    group = _GROUP.search(prefix)
+    return group is not None and int(group.group("rank")) > tag
+
+
 def _origin(prefix: str) -> Attributes:
     """Rank and process group; the first mention counts, because a message may quote another rank's."""
     found: Attributes = {}
     if (world := _WORLD_RANK.search(prefix)) is not None:
         found["rank"] = int(world.group(1))
-    elif (tagged := _TAGGED_RANK.match(prefix)) is not None:
-        found["rank"] = int(tagged.group(1))
+    elif (tag := _TAGGED_RANK.match(prefix)) is not None and not _is_launchers(int(tag.group(1)), prefix):
+        found["rank"] = int(tag.group(1))
     if (relayed := _RELAYED.search(prefix)) is not None and relayed.group("ip"):
         found["ip"] = str(relayed.group("ip"))
     group = _GROUP.search(prefix)
