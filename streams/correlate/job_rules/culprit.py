@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses, Vote, vote
 from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
 from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted, located
+from streams.correlate.job_rules.relayed_lines import prints_all
 from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
 from streams.correlate.state.placement import Placement
 from streams.model.entity import Gpu
@@ -84,7 +85,9 @@ class _Case:
     counted: frozenset[Rank]
     """Ranks whose watchdog reported. One that reported only an error died of it and does not show which ranks came."""
     relayed: bool = False
-    """A driver printed lines of its workers, and not each of them: who is silent is likely at most."""
+    """A driver printed lines of its workers: who is silent is likely at most."""
+    prints_all: bool = True
+    """Whether it is known to print each of them."""
 
     @property
     def total(self) -> int:
@@ -130,11 +133,13 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
     vague = {rank for p in placements if p.pod in unnumbered for rank in p.ranks}
     # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent. Nor do
-    # those of workers beside the driver, which bear no address. What workers print in pods of their own does.
+    # those of workers beside the driver, which bear no address. What workers print in pods of their own does, and a driver that
+    # does not fold.
     drivers = {t.sighting.entity.pod for t in episode.reports if t.sighting.text("ip")}
     told_themselves = {t.rank for t in episode.reports if t.sighting.entity.pod not in drivers}
     relayed = bool(drivers)
-    shown = not relayed or bool(told_themselves & world)
+    unfolded = not relayed or prints_all(episode.reports)
+    shown = unfolded or bool(told_themselves & world)
     silent = frozenset(world - spoke.keys() - vague) if shown else frozenset()
     quiet = [p for p in placements if not p.ranks and p.pod not in pods]
     return _Case(
@@ -149,6 +154,7 @@ def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) 
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
         counted=frozenset(t.rank for t in episode.reports if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
         relayed=relayed,
+        prints_all=unfolded,
     )
 
 
@@ -170,6 +176,8 @@ def _judged(case: _Case, ballot: Vote) -> HangFinding:
         return _silence(case, absent)
     if absent:
         return _verdict(case, _absence(case, absent), absent)
+    if unheard := _unheard(case):
+        return _verdict(case, unheard, unheard.ranks)
     if not case.groups:
         why = f"{len(case.spoke)} ranks report NCCL errors and none timed out waiting"
         if ballot.suspects:
@@ -234,6 +242,16 @@ def _absence(case: _Case, absent: frozenset[Rank]) -> _Suspicion:
     return _Suspicion(absent, "missing from its group", what, firm=False)
 
 
+def _unheard(case: _Case) -> _Suspicion | None:
+    """Ranks that a group lacks by its layout, of which nothing is heard, where no pod's ranks are known: of no known node."""
+    missing = [m for m in case.ends.missing if m.rank not in case.spoke]
+    if not missing or not case.prints_all or any(p.ranks for p in case.placements):
+        return None
+    label = case.groups[missing[0].collective.group].label
+    why = f"said nothing, while the others of process group {label} wait for them"
+    return _Suspicion(frozenset(m.rank for m in missing), "silent ranks", why, firm=False)
+
+
 def _in(group: Group, collective: Collective) -> list[Waiter]:
     flat = group.point_to_point
     return [w for w in group.waiters.values() if w.seq is not None and (flat or w.seq == collective.seq)]
@@ -289,7 +307,9 @@ def _voted(case: _Case, ballot: Vote) -> HangFinding | None:
 
 
 def _nobody_missing(case: _Case, ballot: Vote) -> HangFinding:
-    stuck = case.ends.stuck
+    spoke = bool(case.placements) and all(_spoke(case, p) for p in case.placements)
+    # While some have not spoken, a group of which one member is known may as well wait for those.
+    stuck = [c for c in case.ends.stuck if spoke or len(case.groups[c.group].members) > 1]
     waiting = {w.rank for g in case.groups.values() for w in g.waiters.values() if w.seq is not None}
     if case.ends.circles and not stuck:
         ranks = frozenset().union(*case.ends.circles)
@@ -298,7 +318,7 @@ def _nobody_missing(case: _Case, ballot: Vote) -> HangFinding:
     inside = {w.rank for c in stuck for w in _in(case.groups[c.group], c)}
     nodes = {case.nodes_of.get(rank) for rank in inside}
     # Ranks that do not end do so for a reason of their own only when others wait for just them.
-    if len(stuck) >= 1 and len(nodes) == 1 and inside < waiting:
+    if stuck and len(nodes) == 1 and inside < waiting and (spoke or case.prints_all):
         label = case.groups[stuck[0].group].label
         what = f"all joined collective {stuck[0].seq} of process group {label}, it does not end, and the others wait for them"
         return _verdict(
@@ -308,6 +328,8 @@ def _nobody_missing(case: _Case, ballot: Vote) -> HangFinding:
         return _verdict(case, lag, lag.ranks)
     where = "the same place" if len(stuck) <= 1 else f"{len(stuck)} process groups, each of them complete,"
     why = f"all {len(case.spoke)} ranks wait in {where} and none is silent"
+    if not spoke:
+        why = f"{len(case.spoke)} ranks wait, and whether others said nothing is not known"
     if ballot.suspects:
         why = f"{why}; {ballot.why}"
     return HangFinding(None, Certainty.WEAK, "all equal", why, suspects=ballot.suspects)

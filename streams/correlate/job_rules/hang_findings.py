@@ -12,6 +12,7 @@ from streams.correlate.job_rules.culprit import ERRORS_ONLY, HangFinding, find_c
 from streams.correlate.job_rules.job_evidence import (
     JobEvidence,
     forgotten,
+    launchers_beside,
     placed_at,
 )
 from streams.correlate.job_rules.rank_assignment import (
@@ -21,6 +22,7 @@ from streams.correlate.job_rules.rank_assignment import (
     without_group_ranks,
 )
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.job_rules.relayed_lines import at_their_address, elsewhere
 from streams.correlate.policy.config import Config
 from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.placement import Placement
@@ -63,14 +65,16 @@ def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
 def finding_of(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
     """What the ranks' reports say about a hang."""
     there = placed_at(evidence.placements, episode.start, config)
-    episode = replace(episode, reports=without_group_ranks(there, episode.reports))
-    numbers = numbered(there, episode.reports)
-    placements = numbers.placements
-    episode = replace(episode, reports=where_ranks_stand(placements, episode.reports))
-    addressed = any(
-        t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
+    reports = elsewhere(
+        without_group_ranks(there, episode.reports), launchers_beside(evidence.placements, there)
     )
-    finding = find_culprit(episode, placements, evidence.addresses(placements) if addressed else NO_ADDRESSES)
+    addressed = any(t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in reports)
+    addresses = evidence.addresses(there) if addressed else NO_ADDRESSES
+    reports = at_their_address(reports, there, addresses.nodes)
+    numbers = numbered(there, reports)
+    placements = numbers.placements
+    episode = replace(episode, reports=where_ranks_stand(placements, reports))
+    finding = find_culprit(episode, placements, addresses)
     partial = any(is_partial(p) for p in there)
     if numbers.is_guess or partial:
         finding = replace(finding, complete=False)

@@ -147,6 +147,13 @@ def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> 
     return [latest[pod] for pod in sorted(latest)]
 
 
+def launchers_beside(placements: Sequence[Placement], workers: Sequence[Placement]) -> frozenset[str]:
+    """The job's pods that hold no GPU, where those that take part hold some."""
+    if not any(p.gpus for p in workers):
+        return frozenset()
+    return frozenset(p.pod for p in placements if not p.gpus) - {p.pod for p in workers}
+
+
 def recovered(evidence: JobEvidence, after: datetime, config: Config | None) -> datetime | None:
     """When a stalled job made progress again, finished or was deleted."""
     slack = (config or Config()).together

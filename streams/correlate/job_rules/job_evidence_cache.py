@@ -72,8 +72,10 @@ class JobEvidenceCache:
         return known is not None and known == evidence
 
     def note(self, job: str, evidence: JobEvidence | None) -> None:
-        """Remember the evidence a job was evaluated by, unless it has network errors: those depend on addresses, too."""
-        if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.reports):
+        """Remember the evidence a job was evaluated by, unless it names others by their address: what that means may change."""
+        if evidence is None or any(
+            t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in evidence.reports
+        ):
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence

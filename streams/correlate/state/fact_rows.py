@@ -106,6 +106,7 @@ class FactRows:
         topology = self._topology
         if row.tenancies:
             topology.unlisted.names["pod"].discard(name)
+        before = self._state.pods.get(name)
         if not self._state.pods.put(name, row):
             return Touched()
         # Before it is placed: a job that it was part of until now loses it, and is re-evaluated for that.
@@ -121,9 +122,15 @@ class FactRows:
         for node in nodes:
             self._see_notice(node)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
+        # Whom an address in a line of its job means depends on it, too.
+        moved = (
+            {p.job.key for p in topology.placements.of_pod(name)}
+            if _addresses(before) != _addresses(row)
+            else set()
+        )
         return Touched(
             nodes=busy | speakers | {n for n in nodes if topology.is_cabled(n)},
-            jobs=jobs | (left | topology.pod_jobs.jobs_of(name) if row.seen else set()),
+            jobs=jobs | moved | (left | topology.pod_jobs.jobs_of(name) if row.seen else set()),
             mentioned=set(jobs),
             placed=jobs,
         )
@@ -422,3 +429,7 @@ def exit_of(pod: PodFact) -> Sighting | None:
         True,
         {"subtype": "process_exit", "exitcode": pod.exit_code, "source": "pod"},
     )
+
+
+def _addresses(row: PodRow | None) -> set[tuple[str, str | None]]:
+    return {(t.fact.uid, t.fact.ip) for t in row.tenancies} if row is not None else set()

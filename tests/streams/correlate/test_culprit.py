@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.culprit import find_culprit
 from streams.correlate.job_rules.rank_reports import rank_report
 from streams.correlate.sightings import sighting
@@ -270,3 +271,15 @@ def test_workers_beside_the_driver_do_not_make_others_silent_whose_lines_were_fo
     relayed(grid, 9)
     finding = grid.finding()
     assert (finding.node, finding.silent) == (None, False)
+
+
+def test_a_group_of_which_a_driver_printed_one_member_is_not_taken_for_complete() -> None:
+    """Ranks 40 to 47 are silent; of those that wait for them the lines were folded but for a few."""
+    grid = Grid(8, 2, 4)
+    for rank in (8, 9, 10):
+        grid.waits(rank, grid.pipeline(rank), 61, "SEND", ip="10.0.0.1")
+    for rank in (0, 16):
+        grid.waits(rank, grid.data(rank), 12, "_REDUCE_SCATTER_BASE", ip=f"10.0.0.{rank // 8}")
+    finding = grid.finding(Addresses({f"10.0.0.{n}": f"n{n}" for n in range(8)}))
+    assert (finding.node, finding.suspects) == (None, ())
+    assert "whether others said nothing is not known" in finding.why

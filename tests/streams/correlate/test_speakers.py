@@ -70,6 +70,88 @@ def test_a_silent_launcher_is_nobodys_culprit() -> None:
     assert (world.only().root.node, world.only().certainty) == ("n3", Certainty.DECISIVE)
 
 
+def unplaced_beside(node: str = "n1") -> list[Fact]:
+    """The same, of whose pods nobody knows the ranks; the launcher stands on one of its workers' nodes."""
+    facts = [replace(f, node=node) if isinstance(f, PodFact) and not f.gpus else f for f in launched()]
+    return [replace(f, rank=None) if isinstance(f, PodFact) else f for f in facts]
+
+
+def in_group(line: Signal, place: int, pg: str) -> Signal:
+    """A watchdog's line of a rank that waits in a group of its own kind."""
+    more: dict[str, Attribute] = {"pg": pg, "pg_id": pg, "pg_rank": place}
+    return replace(line, attributes={**line.attributes, **more})
+
+
+def test_where_a_launcher_stands_tells_nothing_of_ranks_that_nobody_can_place() -> None:
+    """Half of the ranks wait for a silent one in its tensor-parallel group, the others for their gradients."""
+    said = [in_group(s, i % 8, "10") for i, s in enumerate(timeouts("llama", range(8, 16), 600)) if i != 1]
+    said += [in_group(s, 0, str(1 + i)) for i, s in enumerate(timeouts("llama", range(8), 600))]
+    world = World(unplaced_beside())
+    world.see(*(replace(s, entity=replace(s.entity, pod=LAUNCHER, node="n1")) for s in said))
+    world.pass_to(800)
+    incident = world.only()
+    assert (incident.family, incident.root.node) == ("hang", None)
+    assert "ranks 9 said nothing, while the others of process group 10 wait for them" in incident.reason
+
+
+def by_ray(names: Iterable[int], *, at_once: bool = True) -> list[Signal]:
+    """Watchdogs' lines of these ranks in the log of Ray's driver, each with its worker's address."""
+    lines = [timeout("llama", rank, 600 + (0.1 if at_once else 20) * i) for i, rank in enumerate(names)]
+    return [line for s in lines for line in relayed([s], ip=f"10.4.0.{_number(s) // 8 + 1}")]
+
+
+def _number(line: Signal) -> int:
+    return line.entity.rank or 0
+
+
+def ray_cluster() -> list[Fact]:
+    """A driver without GPUs, and workers whose ranks nobody knows but by their addresses."""
+    return [
+        replace(f, ip=f"10.4.0.{int((f.node or '')[-1])}", rank=None)
+        if isinstance(f, PodFact) and f.gpus
+        else f
+        for f in launched()
+    ]
+
+
+@pytest.mark.parametrize("silent", [range(21, 22), range(16, 24)], ids=["a rank", "a worker"])
+def test_a_driver_that_prints_every_line_shows_who_is_silent(silent: range) -> None:
+    world = World(ray_cluster())
+    world.see(*by_ray(r for r in range(32) if r not in silent))
+    world.pass_to(800)
+    incident = world.only()
+    assert (incident.root.node, incident.certainty) == ("n3", Certainty.LIKELY)
+    assert incident.facts["culprit_ranks"] == tuple(silent)
+
+
+@pytest.mark.parametrize("spoke", [[0, 8, 24], [0, 9, 17]])
+def test_a_driver_that_folds_lines_makes_nobody_silent(spoke: list[int]) -> None:
+    world = World(ray_cluster())
+    world.see(*by_ray(spoke))
+    world.pass_to(800)
+    assert world.only().root.node is None
+
+
+def test_lines_alike_that_came_in_the_course_of_a_minute_may_each_stand_for_others() -> None:
+    world = World(ray_cluster())
+    world.see(*by_ray([0, 8, 9, 24], at_once=False))
+    world.pass_to(900)
+    assert world.only().root.node is None
+
+
+def test_what_an_address_means_may_be_known_only_afterwards() -> None:
+    facts = ray_cluster()
+    world = World(replace(f, ip=None) if isinstance(f, PodFact) else f for f in facts)
+    world.see(*by_ray(r for r in range(32) if r != 21))
+    world.pass_to(700)
+    assert world.only().root.node is None
+    for fact in facts:
+        if isinstance(fact, PodFact):
+            world.tell(replace(fact, observed_at=at(700)))
+    world.pass_to(900)
+    assert world.only().root.node == "n3"
+
+
 def test_an_address_before_the_line_is_that_of_the_pod_it_comes_from() -> None:
     """Ray's driver tells of workers by their address; whose connections fail is known by that."""
     facts = [
