@@ -65,6 +65,7 @@ class PartPolicy(Strict):
     power: Enough
     sudden: Enough
     software: Enough
+    software_of_a_gpu: Enough
     rollout: Rollout
     hearsay: Enough
     hearsay_settles_s: float

@@ -1,8 +1,8 @@
 """GPU software that breaks in the same way on node after node: an upgrade that goes wrong, and no fault of any of them.
 
 One node with a mismatched library may have been upgraded by hand. The third one within hours shares what was rolled out with the
-others: the version that its lines name, else how it fails. An operator that upgrades drivers closes the nodes itself, and tells
-of a failure only by its pods, which start over and over there.
+others: the version that its lines name, else how it fails. Where each speaks of one GPU only, it takes more of them. An operator
+that upgrades drivers closes the nodes itself, and tells of a failure only by its pods, which start over and over there.
 """
 
 from __future__ import annotations
@@ -92,6 +92,9 @@ def rollouts(
 ) -> list[SharedFault]:
     """The times when enough nodes broke in this way, one after the other."""
     by_operator = any(is_of_rollout(s) for _, found in evidence for h in found for s in h.causes)
+    policy = part_policy()
+    broken = {node for node, found in evidence if any(h.root.gpu is None for h in found)}
+    rule = policy.software if len(broken) >= policy.software.nodes else policy.software_of_a_gpu
 
     def why(nodes: Sequence[str]) -> str:
         where = f"{len(nodes)} nodes, one after the other ({shown(nodes)})"
@@ -110,7 +113,7 @@ def rollouts(
         group,
         evidence,
         incarnations,
-        part_policy().software,
+        rule,
         family=FAMILY,
         why=why,
         alike="break in this way",

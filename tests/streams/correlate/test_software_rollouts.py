@@ -87,6 +87,37 @@ def test_why_a_node_was_not_ready_is_over_when_it_is_ready_again() -> None:
     assert told(*gone)
 
 
+def given_up(node: str, seconds: float, *gpus: int) -> list[Signal]:
+    """A device plugin gives up GPUs of a node."""
+    return [
+        sign("gpu.driver", node, seconds + i, "device_unhealthy", index=gpu) for i, gpu in enumerate(gpus)
+    ]
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "of_all"), [
+    (3, [2], False), (5, [2], False), (6, [2], True), (3, range(8), True), (2, range(8), False),
+])  # fmt: skip
+def test_gpus_that_device_plugins_give_up_one_by_one_are_no_rollout_until_they_are_many(
+    nodes: int, gpus: Sequence[int], of_all: bool
+) -> None:
+    found = told(*(s for i, n in enumerate(NODES[:nodes]) for s in given_up(n, 300 * i, *gpus)))
+    if of_all:
+        (incident,) = found
+        assert (incident.root.part is not None, len(incident.nodes)) == (True, nodes)
+    else:
+        assert sorted(i.root.node or "" for i in found) == NODES[:nodes]
+
+
+def test_a_resource_that_is_given_up_as_a_whole_on_three_nodes_is_a_rollout() -> None:
+    (incident,) = told(
+        *(
+            sign("gpu.driver", n, 300 * i, "device_unhealthy", resource="nvidia.com/gpu")
+            for i, n in enumerate(NODES[:3])
+        )
+    )
+    assert incident.root.part is not None
+
+
 MINE = NODES[:5]
 DRIVER = "nvidia-driver-daemonset"
 
