@@ -44,6 +44,8 @@ class SourceRecord:
     event: Mapping[str, Any] = field(default_factory=dict)
     age: timedelta = timedelta()
     """How long before `at` it was written: a new shipper may read a journal from its beginning."""
+    beside: tuple[SourceRecord, ...] = ()
+    """Samples of the same scrape, where the shipper sends them together."""
 
 
 Keyed = tuple[str | None, bytes]
@@ -191,15 +193,19 @@ def _telegraf(source: SourceRecord, at: datetime) -> Keyed:
     return source.place, text.encode()
 
 
-def _otlp_metric(source: SourceRecord, at: datetime) -> Keyed:
-    point = {
-        "attributes": _attributes(source.labels),
-        "timeUnixNano": _since_epoch(at, 1e9),
-        "asDouble": source.value,
-    }
-    metric = {"name": source.program, "gauge": {"dataPoints": [point]}}
+def _otlp_metrics(source: SourceRecord, at: datetime) -> Keyed:
+    """A host's scrape is one record: what a collector receives at once it sends at once."""
+    points: dict[str, list[dict[str, Any]]] = {}
+    for one in (source, *source.beside):
+        about = {
+            "attributes": _attributes(one.labels),
+            "timeUnixNano": _since_epoch(at, 1e9),
+            "asDouble": one.value,
+        }
+        points.setdefault(one.program, []).append(about)
+    metrics = [{"name": name, "gauge": {"dataPoints": mine}} for name, mine in points.items()]
     resource = {"attributes": _attributes({"host.name": source.place, "service.name": "dcgm-exporter"})}
-    scope = {"scope": {"name": "prometheusreceiver"}, "metrics": [metric]}
+    scope = {"scope": {"name": "prometheusreceiver"}, "metrics": metrics}
     return source.place, orjson.dumps({"resourceMetrics": [{"resource": resource, "scopeMetrics": [scope]}]})
 
 
@@ -326,8 +332,10 @@ JOB_LOGS: Mapping[str, Render] = {
 METRICS: Mapping[str, Render] = {
     "prometheus-kafka-adapter": prometheus_adapter,
     "telegraf": _telegraf,
-    "otlp-metrics": _otlp_metric,
+    "otlp-metrics": _otlp_metrics,
 }
+TOGETHER = frozenset({"otlp-metrics"})
+"""Formats of which one record holds a whole scrape of a host."""
 EVENTS: Mapping[str, Render] = {
     "event-exporter": event_exporter,
     "fluent-bit-events": _raw_event,

@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from sandbox.simulation import shipper_formats as formats
 from sandbox.simulation.scenario import NoiseLevel
@@ -63,7 +64,7 @@ def ship(
     )
     sent: dict[tuple[str, str], datetime] = {}
     arrivals: list[tuple[datetime, int, Topic, str | None, bytes]] = []
-    for record in sorted(emitted, key=lambda s: (s.at, s.topic.name, s.place)):
+    for record in _scraped(sorted(emitted, key=lambda s: (s.at, s.topic.name, s.place)), site):
         clock = record.pod.get("node", record.place) if record.topic is not RAW_K8S_EVENTS else "api-server"
         skew = skews[clock] if record.topic is not RAW_METRICS else timedelta()
         for number, (render, pipeline) in enumerate(ways(record, site)):
@@ -82,6 +83,17 @@ def ship(
                 again = at + timedelta(seconds=rng.uniform(0.1, 20))
                 arrivals.append((again, len(arrivals), record.topic, key, value))
     return _on_topics(arrivals, site.partitions)
+
+
+def _scraped(emitted: Iterable[SourceRecord], site: Site) -> Iterator[SourceRecord]:
+    """What is emitted, in order, with the samples of one host at one time as one where the site's pipelines send them so."""
+    together = all(pipeline.format in formats.TOGETHER for pipeline in site.metrics)
+    for (topic, _, _), group in groupby(emitted, key=lambda s: (s.topic, s.place, s.at)):
+        first, *others = group
+        if together and topic is RAW_METRICS:
+            yield replace(first, beside=tuple(others))
+        else:
+            yield from (first, *others)
 
 
 def _as_called(record: SourceRecord, site: Site, pipeline: Pipeline) -> SourceRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sandbox.simulation import faults
 from sandbox.simulation.campaign import NoPlace, Simulated, simulate
 from sandbox.simulation.scenario import load
 from sandbox.simulation.sites import choose, sites
-from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_NODE_LOGS
+from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS
 from streams.model.errors import BadInput
 
 SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
@@ -86,6 +87,32 @@ def test_a_launcher_prints_the_lines_of_all_workers_and_says_whose_each_is(
     lines = values(simulated, RAW_JOB_LOGS.name)
     assert lines
     assert all(speaker in line and b'"log":"' + opening in line for line in lines)
+
+
+def test_mpirun_tags_a_line_that_names_no_rank_with_the_rank_that_printed_it() -> None:
+    """Before PyTorch 2.2 a watchdog's line has the place in the group alone, in a group of all ranks the rank."""
+    scenario = SCENARIOS["silent_rank"].sized(32).bare()
+    mix = scenario.jobs.model_copy(
+        update={"controllers": ("MPIJob",), "torch": ("2.1",), "tensor": (1,), "pipeline": (1,)}
+    )
+    simulated = simulate(scenario.model_copy(update={"site": "lab", "jobs": mix}), 1)
+    said = [
+        re.search(rb"\[1,(\d+)\]<stderr>:\[E ProcessGroupNCCL.cpp:616\] \[Rank (\d+)\]", line)
+        for line in values(simulated, RAW_JOB_LOGS.name)
+    ]
+    ranks = [(match[1], match[2]) for match in said if match is not None]
+    assert len(ranks) > 8
+    assert all(tag == rank for tag, rank in ranks)
+
+
+def test_a_collector_sends_a_scrape_of_a_host_as_one_record() -> None:
+    scrapes = [orjson.loads(value) for value in values(at("nvl72", "straggler", 48), RAW_METRICS.name)]
+    about = [scrape["resourceMetrics"][0] for scrape in scrapes]
+    points = [
+        [p for m in one["scopeMetrics"][0]["metrics"] for p in m["gauge"]["dataPoints"]] for one in about
+    ]
+    assert max(map(len, points)) >= 8 * 3
+    assert all(len({point["timeUnixNano"] for point in mine}) == 1 for mine in points)
 
 
 def test_what_tells_where_things_are_is_a_file_a_label_or_a_neighbour() -> None:
