@@ -20,6 +20,8 @@ MAX_PARTS = 12
 _WORD = re.compile(r"[a-z]+\d*|\d+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBERED = re.compile(r"([a-z]+)0*(\d+)")
+_WITHIN = re.compile(r"([a-z]+\d{1,4})[a-z]{1,5}\d{1,3}")
+"""`r03n1` of `hal-r03n1`: the node stands in `r03`."""
 _BEFORE_NUMBER = re.compile(r"(?P<prefix>.*\d.*?)(?:(?<=[-_.])|(?<=\d)(?=[a-z]))[a-z]*[-_]?\d+")
 """`r12-` of `r12-gpu03`, `c4` of `c4n07`: what stands before the last number, if it holds a number itself."""
 _ADDRESS = re.compile(r"(?:^|[-.])(?:\d{1,3}[-.]){3}\d{1,3}(?:[-.]|$)")
@@ -105,11 +107,13 @@ def _value(value: object, table: PartTable) -> str:
 
 
 def _by_name(node: str, table: PartTable) -> Iterable[tuple[str, str]]:
-    """What a node's name tells: `rack r12` of `gpu-r12-03`, and those that share its beginning."""
+    """What a node's name tells: `rack r12` of `gpu-r12-03` and of `gpu-r12n3`, and those that share its beginning."""
     short = node.lower().partition(".")[0]
     if _ADDRESS.search(node):
         return
-    for word in re.split(r"[-_]", short)[:-1]:
+    *before, last = re.split(r"[-_]", short)
+    within = _WITHIN.fullmatch(last)
+    for word in (*before, within[1]) if within else before:
         match = _NUMBERED.fullmatch(word)
         kind = next((k for k, row in table.kinds.items() if match and match[1] in row.in_names), None)
         if kind is not None:

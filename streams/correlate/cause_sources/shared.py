@@ -22,7 +22,7 @@ from streams.correlate.node_rules.node_outages import (
     unreached,
 )
 from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink_domain
-from streams.correlate.node_rules.part_devices import by_device, complaints_of
+from streams.correlate.node_rules.part_devices import by_device, complaints_of, may_be_of_device
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER, TrayReports
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
@@ -39,6 +39,7 @@ from streams.correlate.node_rules.storage import StorageReports, storage_faults,
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow
+from streams.inventory.parts import device_kind
 from streams.model.entity import Part
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import RACK
@@ -119,10 +120,12 @@ class SharedCauses(CauseSource):
             guessed = tuple(part.kind for part in parts if part != rack)
         # What jobs print is something about jobs where it is of many nodes, whatever these share.
         witnessed = [h for h in hypotheses if not is_hearsay(h)]
-        troubles = troubles_of(node, witnessed, gone_alone, parts, guessed) if parts else ()
+        troubles = troubles_of(node, witnessed, gone_alone, parts, guessed)
         part = self._told_part(node, hypotheses) if fact is None and hypotheses else None
         if part is not None:
             troubles = told_by(node, part, hypotheses)
+        elif not parts:
+            troubles = () if self._is_device(node) else tuple(filter(may_be_of_device, troubles))
         if len(self._known) <= _JUDGED_AT_ONCE:
             self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
@@ -189,6 +192,10 @@ class SharedCauses(CauseSource):
         if not self._topology.is_no_node(node):
             return False
         return any(s.text("subtype") in _CONTROL_PLANE for group in row.seen.values() for s in group)
+
+    def _is_device(self, node: str) -> bool:
+        """Whether a host of which nothing tells what it shares is no node: a feed or a coolant unit, by its name, or not listed."""
+        return device_kind(node) in part_policy().feeds or self._topology.is_no_node(node)
 
     def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
         """The part that such a device is, by its own name, else the rack that it is said to stand in."""

@@ -14,13 +14,13 @@ from itertools import islice
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER
-from streams.correlate.node_rules.shared_parts import Trouble, together
+from streams.correlate.node_rules.shared_parts import GONE, Trouble, peak, together
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.parts import PartIndex
 from streams.inventory.parts import device_kind
 from streams.model.entity import Part
 from streams.model.kinds import SignalKind
-from streams.model.signal import SERVES
+from streams.model.signal import RACK, SERVES
 
 
 def complaints_of(
@@ -50,7 +50,8 @@ def by_device(
 ) -> dict[str, Part]:
     """By id of a hypothesis: the part that it is one event of (`found`), now the device of which it is one, and its complaint.
 
-    Heat on a single node of a rack that the device says it serves is part of it, too.
+    Heat on a single node of a rack that the device says it serves is part of it, too. Where nobody knows in which rack nodes
+    stand, several that are in trouble together are those of the one device that complains.
     """
     of_parts: dict[Part, list[Trouble]] = defaultdict(list)
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
@@ -58,53 +59,94 @@ def by_device(
         if (part := found.get(t.hypothesis.id)) is not None:
             of_parts[part].append(t)
     moved = dict(found)
-    for mine in of_parts.values():
+    for part, mine in of_parts.items():
         for episode in together(mine, part_policy().power.within):
-            if (complaint := _complaint(episode, devices, parts)) is None:
+            complaint, others = _complaints(episode, devices, parts)
+            moved |= {t.hypothesis.id: part for t in others}
+            if complaint is None:
                 continue
             served = _served(complaint, parts) if complaint.serves else set()
-            others = (t for t in ordered if t.hypothesis.id not in found and _follows(t, complaint, served))
-            moved |= {t.hypothesis.id: complaint.parts[0] for t in (*episode, complaint, *others)}
+            alone = (t for t in ordered if t.hypothesis.id not in found and _follows(t, complaint, served))
+            joined = (*episode, complaint, *others, *alone)
+            moved |= {t.hypothesis.id: complaint.parts[0] for t in joined}
+    placeless = [t for t in ordered if t.hypothesis.id not in moved and _is_placeless(t)]
+    for episode in together(placeless, part_policy().power.within):
+        if peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode) < part_policy().power.nodes:
+            continue
+        complaint, others = _complaints(episode, devices, parts)
+        if complaint is not None and complaint.hypothesis.id not in moved:
+            later = (t for t in placeless if _lasts_at(t, complaint))
+            joined = (*episode, complaint, *others, *later)
+            moved |= {t.hypothesis.id: complaint.parts[0] for t in joined if t.hypothesis.id not in moved}
     return moved
+
+
+def may_be_of_device(t: Trouble) -> bool:
+    """Whether a coolant unit or a power feed may be why."""
+    return t.hypothesis.family in (POWER, GONE)
+
+
+def _is_placeless(t: Trouble) -> bool:
+    """Whether a node lacks power or is hot of which nobody knows where it stands."""
+    return may_be_of_device(t) and not any(p.kind in part_policy().places for p in t.parts)
 
 
 def _follows(t: Trouble, complaint: Trouble, served: Set[Part]) -> bool:
     """Whether heat or a lack of power on one node follows from what the device tells that serves its rack."""
+    return not t.of_itself and not served.isdisjoint(t.parts) and _lasts_at(t, complaint)
+
+
+def _lasts_at(t: Trouble, complaint: Trouble) -> bool:
+    """Whether a node came to lack power, or to be hot, while a device complained."""
     ended = complaint.hypothesis.cleared_at
-    if t.of_itself or t.hypothesis.family != POWER or served.isdisjoint(t.parts):
-        return False
-    return complaint.start <= t.start and (ended is None or t.start <= ended)
+    return t.hypothesis.family == POWER and complaint.start <= t.start and (ended is None or t.start <= ended)
 
 
-def _complaint(
+def _complaints(
     episode: Sequence[Trouble], devices: Mapping[str, Sequence[Trouble]], parts: PartIndex
-) -> Trouble | None:
+) -> tuple[Trouble | None, Sequence[Trouble]]:
     """What the one device told that complained as these nodes got into trouble; it may have begun long before them.
 
     Those that tell, by their words or by their name, that they serve these nodes' rack count, else those that tell of none.
+    Others that serve it as well are part of the same event. Of two feeds of a rack the first that failed is the culprit; which of
+    two coolant units is one, nobody knows. With what a part tells of itself, it is the culprit.
     """
-    if any(t.of_itself for t in episode) or not any(t.hypothesis.family == POWER for t in episode):
-        return None
+    if not any(t.hypothesis.family == POWER for t in episode):
+        return None, ()
     policy, began = part_policy(), episode[0].start
     hot = any(s.kind in _HEAT for t in episode for s in t.hypothesis.causes)
     kind = policy.feeds_hot if hot else policy.feeds_dark
-    near = {
-        device: t
-        for device, complaints in sorted(devices.items())
+    near = [
+        t
+        for _, complaints in sorted(devices.items())
         for t in complaints
         if t.parts[0].kind == kind
         and began - policy.complains_before <= t.start <= began + policy.power.within
         and ((ended := t.hypothesis.cleared_at) is None or ended >= began - policy.power.within)
-    }
-    served = {device: _served(t, parts) for device, t in near.items()}
-    enough = policy.covers * len(episode)
-    serving = [
-        device
-        for device, theirs in served.items()
-        if theirs and sum(not theirs.isdisjoint(t.parts) for t in episode) >= enough
     ]
-    named = serving or [device for device, theirs in served.items() if not theirs]
-    return near[named[0]] if len(named) == 1 else None
+    served = {t.hypothesis.id: _served(t, parts) for t in near}
+    nodes = [t for t in episode if not t.of_itself]
+    enough = policy.covers * len(nodes)
+    serving = [
+        t
+        for t in near
+        if (theirs := served[t.hypothesis.id])
+        and sum(not theirs.isdisjoint(n.parts) for n in nodes) >= enough
+    ]
+    if any(t.of_itself for t in episode):
+        return None, serving if nodes else ()
+    named = serving or [t for t in near if not served[t.hypothesis.id]]
+    named.sort(key=lambda t: (t.start, t.node))
+    of_one_rack = bool(serving) or len({_stands_at(t) for t in named}) == 1
+    if len({t.node for t in named}) == 1 or (named and kind == policy.feeds_dark and of_one_rack):
+        return named[0], named[1:]
+    return None, serving
+
+
+def _stands_at(complaint: Trouble) -> str:
+    """What the feeds of one rack have in common: the rack that their alerts tell, else their name without its last letter."""
+    racks = {rack for s in complaint.hypothesis.causes if (rack := s.text(RACK))}
+    return racks.pop() if len(racks) == 1 else _LETTER.sub("", complaint.node.partition(".")[0].lower())
 
 
 def _served(complaint: Trouble, parts: PartIndex) -> set[Part]:
@@ -126,6 +168,7 @@ def _names_in(text: str) -> Iterator[str]:
 _RUN = re.compile(
     r"(?P<prefix>[a-z]*[-_]?)\[?(?P<first>\d{1,4})(?: ?(?:-|\.\.|to|through) ?(?:[a-z]*[-_]?)(?P<last>\d{1,4}))?"
 )
+_LETTER = re.compile(r"(?<=\d)[-_]?[ab]$")
 _WORDS = ("", "r", "rack", "rack-", "rack_")
 """What may stand before the number of a rack that is told by its number alone."""
 _MAX_SERVED = 64

@@ -233,6 +233,76 @@ def test_what_is_lost_on_one_host_beside_a_unit_that_complains_is_its_own() -> N
     assert not [i for i in found if i.root.part]
 
 
+NIDS = [f"nid{i:04d}" for i in range(1, 37)]
+"""Names that tell no rack."""
+
+
+@pytest.mark.parametrize("hit", [3, 12])
+def test_hosts_that_nobody_can_place_are_hot_for_the_one_unit_that_complains(hit: int) -> None:
+    later = hot([NIDS[hit]], 1500)
+    (incident,) = told([*heard(NIDS), cdu("cdu-r2", 0, rack="r2"), *hot(NIDS[:hit], 300, 6), *later], 1900)
+    assert racks_of([incident]) == ["cdu-r2"]
+    assert incident.facts["nodes_hit"] == hit + 1
+    assert "a guess" in incident.reason
+
+
+@pytest.mark.parametrize("units", [[], ["cdu-1", "cdu-2"]])
+def test_hosts_that_nobody_can_place_stay_single_where_not_one_unit_complains(units: list[str]) -> None:
+    found = told([*heard(NIDS), *(cdu(unit, 0) for unit in units), *hot(NIDS[:4], 300, 6)], 700)
+    assert len(found) == 4
+    assert all(i.root.part is None for i in found)
+
+
+def test_two_hot_hosts_that_nobody_can_place_are_not_taken_for_a_units() -> None:
+    found = told([*heard(NIDS), cdu("cdu-r2", 0), *hot(NIDS[:2], 300)], 700)
+    assert all(i.root.part is None for i in found)
+
+
+def test_heat_from_before_a_unit_complained_is_its_hosts_own() -> None:
+    signals = [*heard(NIDS), *hot([NIDS[30]], 0), cdu("cdu-r2", 900), *hot(NIDS[:4], 1200, 6)]
+    assert len([i for i in told(signals, 1600) if i.root.part is None]) == 1
+
+
+def feed_lost(name: str, seconds: float, rack: str = "") -> Signal:
+    return sign("node.power", name, seconds, "feed", rack=rack, alert="PDUBreakerOpen")
+
+
+def unpowered(names: Sequence[str], seconds: float) -> list[Signal]:
+    """Their supplies on one feed have no input any more."""
+    return [sign("node.power", name, seconds + 0.2 * i, "psu") for i, name in enumerate(names)]
+
+
+PAIRS = {
+    "by the rack in their names": (RACK, ["pdu-r1-a", "pdu-r1-b"], "", "pdu-r1-a"),
+    "by the rack that their alerts tell": (RACK, ["pdu-17", "pdu-18"], "r1", "rack r1"),
+    "by their names alone": (NIDS[:12], ["pdu-7a", "pdu-7b"], "", "pdu-7a"),
+    "by their alerts, of hosts that nobody can place": (NIDS[:12], ["pdu-17", "pdu-18"], "k9", "pdu-17"),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_two_feeds_of_a_rack_and_its_hosts_are_one_fault(case: str, *, backwards: bool) -> None:
+    names, feeds, rack, root = PAIRS[case]
+    known = [*heard([*RACK, *OTHERS] if names == RACK else NIDS)]
+    signals = [feed_lost(feeds[0], 0, rack), *unpowered(names, 1), feed_lost(feeds[1], 94, rack)]
+    signals += [not_ready(name, 95 + 0.1 * i) for i, name in enumerate(names)]
+    world = World()
+    world.see(*known)
+    if backwards:
+        world.see(*reversed(signals))
+        found = told([], 600, world)
+    else:
+        found = told(signals, 600, world)
+    assert racks_of(found) == [root]
+    assert found[0].facts["not_ready"] == len(names)
+
+
+def test_feeds_of_two_racks_are_not_one() -> None:
+    found = told([*heard(NIDS), feed_lost("pdu-7a", 0), feed_lost("pdu-8a", 1), *unpowered(NIDS[:4], 2)], 400)
+    assert {"node pdu-7a", "node pdu-8a"} <= set(racks_of(found))
+
+
 SPOKEN_FOR = [
     "bmc-gb-r1-n03",
     "GB-R1-N03-IPMI",

@@ -27,6 +27,7 @@ SHARED: dict[str, tuple[str, dict[str, str], dict[str, str], tuple[str, ...]]] =
         {"rack": "r12", "name": "gpu-r12-"},
         ("name", "rack"),
     ),
+    "a rack and a node in one word": ("hal-r03n1", {}, {"rack": "r03", "name": "hal-r03"}, ("name", "rack")),
     "a name that begins alike": ("c4n07", {}, {"name": "c4"}, ("name",)),
 }
 
