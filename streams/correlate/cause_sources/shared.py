@@ -140,8 +140,19 @@ class SharedCauses(CauseSource):
         # What is no node and has NVSwitches is a tray of them, whatever it calls its trouble.
         tray = fact is None and self._topology.is_no_node(node)
         seen = [s for group in row.seen.values() for s in group] if fact is None else []
-        spoke = (s for s in seen if tray_of(s) or (tray and s.firing and _is_fatal_of_switch(s)))
-        own = tuple(h for h in hypotheses if tray and h.family == IncidentFamily.GPU_NVLINK)
+        named = fact is None and part_policy().is_tray(node)
+        spoke = (
+            s
+            for s in seen
+            if tray_of(s)
+            or (tray and s.firing and _is_fatal_of_switch(s))
+            or (named and s.firing and s.kind == SignalKind.NODE_POWER)
+        )
+        own = tuple(
+            h
+            for h in hypotheses
+            if (tray and h.family == IncidentFamily.GPU_NVLINK) or (named and h.family == POWER)
+        )
         told = TrayReports(tuple(sorted({s.id: s for s in spoke}.values(), key=order)), own)
         if told != self._trays.pop(node, TrayReports()):
             touched |= self._elected.keys()
@@ -194,8 +205,10 @@ class SharedCauses(CauseSource):
         return any(s.text("subtype") in _CONTROL_PLANE for group in row.seen.values() for s in group)
 
     def _is_device(self, node: str) -> bool:
-        """Whether a host of which nothing tells what it shares is no node: a feed or a coolant unit, by its name, or not listed."""
-        return device_kind(node) in part_policy().feeds or self._topology.is_no_node(node)
+        """Whether a host of which nothing tells what it shares is no node: by its name, or because the inventory lists others."""
+        policy = part_policy()
+        named = device_kind(node) in policy.feeds or policy.is_tray(node)
+        return named or self._topology.is_no_node(node)
 
     def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
         """The part that such a device is, by its own name, else the rack that it is said to stand in."""

@@ -79,6 +79,7 @@ class PartPolicy(Strict):
     not_power: frozenset[str]
     not_dark: frozenset[str]
     places: frozenset[str]
+    trays: tuple[str, ...]
     trouble: Mapping[FamilyName, str]
     takes: frozenset[FamilyName]
     feeds_hot: str
@@ -89,6 +90,10 @@ class PartPolicy(Strict):
     def feeds(self) -> frozenset[str]:
         """Kinds of parts whose devices may tell why nodes are hot or dark."""
         return frozenset({self.feeds_hot, self.feeds_dark})
+
+    def is_tray(self, device: str) -> bool:
+        """Whether a device's name is that of an NVLink switch tray."""
+        return any(word in device.lower() for word in self.trays)
 
     @property
     def complains_before(self) -> timedelta:

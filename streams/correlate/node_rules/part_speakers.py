@@ -12,7 +12,7 @@ from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 
 POWER = IncidentFamily.POWER_COOLING
 MAX_SHOWN = 6
@@ -38,7 +38,8 @@ def of_tray(
         return fault
     name, spoken = found
     tray = Entity(h.root.cluster, switch=name)
-    why = f"{tray} says that its NVLinks fail, and {h.why}"
+    lost = "it lost its power" if spoken.kind == SignalKind.NODE_POWER else "its NVLinks fail"
+    why = f"{tray} says that {lost}, and {h.why}"
     named = replace(h, root=tray, counted_as=h.root, why=why, causes=(spoken, *h.causes))
     own = {one.id: name for one in trays[name].own if abs(one.fault_at - h.fault_at) <= within}
     # What it said is kept as long as the incident is open.

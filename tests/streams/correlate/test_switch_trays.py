@@ -104,3 +104,33 @@ def test_a_number_in_a_trays_name_is_no_rack() -> None:
     world.see(tray("sw-2", 0.5), *blaming(HIT, 0))
     world.pass_to(60)
     assert only(world).root.switch == "sw-2"
+
+
+def lost_power(name: str, seconds: float) -> Signal:
+    return sign("node.power", name, seconds, "psu", reason="Power Good Failure")
+
+
+@pytest.mark.parametrize("order", list(permutations(("links", "tray"))))
+@pytest.mark.parametrize("name", ["nvsw-d0-t05", "hall-nvlink-sw3"])
+def test_a_tray_that_loses_its_power_is_the_root_and_nothing_besides(
+    name: str, order: tuple[str, ...]
+) -> None:
+    world = World(facts())
+    said = {"links": blaming(HIT, 0), "tray": [lost_power(name, 0.5)]}
+    for what in order:
+        world.see(*said[what])
+    world.pass_to(1200, step=5)
+    assert only(world).root.switch == name
+    assert "lost its power" in only(world).reason
+    assert not [i for i in world.incidents() if i.root.node == name and i.merged_into is None]
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("nvsw-d1-t05", 0.5), ("nvsw-d0-t05", 900), ("tor-d0-1", 0.5)])
+def test_power_lost_elsewhere_later_or_by_another_device_is_its_own(name: str, seconds: float) -> None:
+    world = World(facts())
+    world.see(*blaming(HIT, 0))
+    world.pass_to(seconds)
+    world.see(lost_power(name, seconds))
+    world.pass_to(seconds + 1200, step=5)
+    assert {i.root.switch or i.root.node for i in world.incidents()} == {None, name}
+    assert str(next(i.root for i in world.incidents() if i.root.node is None)) == "nvlink domain d0"
