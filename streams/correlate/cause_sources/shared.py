@@ -410,6 +410,14 @@ class SharedCauses(CauseSource):
         """What some of these nodes share, where it can stop a job."""
         return (h for h in self.all() if h.stops != "never" and not nodes.isdisjoint(h.nodes))
 
+    def without_power(self) -> list[Hypothesis]:
+        """Parts whose nodes lack power, by what those or a feed tell of it, not by heat nor only because they are dark."""
+        return [
+            h
+            for h in self.all()
+            if h.family == POWER and any(s.kind == SignalKind.NODE_POWER for s in h.causes)
+        ]
+
     def storages(self) -> list[Hypothesis]:
         """Faults of storage, wherever they are felt."""
         return self._at(STORAGE)

@@ -23,12 +23,13 @@ from streams.correlate.fabric_rules.switch_faults import (
 )
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
 from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
+from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, PortRow
 from streams.model.entity import Entity
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
 """What a switch may tell of its own disk, power or heat."""
@@ -49,6 +50,10 @@ class SwitchCauses(CauseSource):
         """By switch and job: failing connections that meet there."""
         self._orders = SwitchOrders()
         self._ailing = AilingSwitches()
+        self._dark: dict[str, dict[str, Hypothesis]] = {}
+        """By switch: its faults by incident, each with the lack of power of the nodes whose links it lost."""
+        self._without_power: list[Hypothesis] = []
+        """Parts whose nodes lack power, as they were compared with switches last."""
         self._joined: dict[Place, dict[str, datetime]] = {}
         """Places that lost a link to an unknown switch when just one known switch lost many: by that switch, when they did."""
 
@@ -70,6 +75,9 @@ class SwitchCauses(CauseSource):
 
     def reconsider(self, round_: Round) -> None:
         """Evaluate those again that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
+        if (dark := self._shared.without_power()) != self._without_power:
+            self._without_power = dark
+            round_.later.switches |= self._faults.keys() | self._dark.keys()
         blamed = set[str]()
         for job, before, after in round_.judged:
             blamed |= {blame.switch for blame in (*before.blames, *after.blames)}
@@ -112,6 +120,7 @@ class SwitchCauses(CauseSource):
                     self._ordered(name),
                     self._is_idle,
                 )
+            after = self._lit(name, after)
             if storms := self._hosts.storms_under(name):
                 after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
             if after:
@@ -124,6 +133,42 @@ class SwitchCauses(CauseSource):
                     touched.nodes.add(name)  # what it tells of itself
                 touched.shared |= self._shared.doubted()
                 touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
+
+    def _lit(self, name: str, faults: Iterable[SwitchFault]) -> list[SwitchFault]:
+        """The faults of a switch without those that are the lack of power of its nodes, or its own with theirs."""
+        for incident in self._dark.pop(name, {}):
+            self.owners.pop(incident, None)
+        if name == SOMEWHERE or not self._without_power:
+            return list(faults)
+        dark, rest = dict[str, Hypothesis](), list[SwitchFault]()
+        for fault in faults:
+            part = next((h for h in self._without_power if self._goes_with(name, fault, h)), None)
+            if part is None:
+                rest.append(fault)
+            else:
+                dark[fault.hypothesis.id] = part
+        if dark:
+            self._dark[name] = dark
+            self.owners |= {incident: part.id for incident, part in dark.items()}
+        return rest
+
+    def _goes_with(self, name: str, fault: SwitchFault, part: Hypothesis) -> bool:
+        """Whether all links that a switch lost are those of nodes that lack power.
+
+        Where nobody knows the other end of any, they are as many as these nodes can have; a switch that other switches miss
+        stands among them by its name.
+        """
+        at, within = fault.hypothesis.fault_at, part_policy().power.within
+        told = any(s.kind == SignalKind.NODE_POWER and abs(s.at - at) <= within for s in part.causes)
+        over = part.cleared_at is not None and part.cleared_at < at
+        if over or not told or not fault.members:
+            return False
+        if hosts := {place.name for place in fault.members if place.kind is PlaceKind.NODE}:
+            return hosts <= set(part.nodes)
+        if any(self._topology.beyond(place.name) for place in fault.members):
+            named = {p.name for p in self._topology.parts.named_in(name)}
+            return (part.root.rack or (part.root.part.name if part.root.part else "")) in named
+        return len(fault.members) <= self._config.ports_a_host * len(part.nodes)
 
     def _without_joined(self, around: Iterable[LinkFault], touched: Touched) -> list[LinkFault]:
         """These faults of links without those that fell together with the links of one known switch: not all cables are known."""
@@ -242,6 +287,8 @@ class SwitchCauses(CauseSource):
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """The switch that turned out to be the one whose links were lost, else what its jobs suffer from now."""
+        if (part := self._dark.get(row.place.name, {}).get(row.incident.id)) is not None:
+            return part
         window, began = self._config.leaf_window, row.incident.fault_at
         others = (
             h for h in self.at(row.place.name) if row.place.name == SOMEWHERE and h.id != row.incident.id

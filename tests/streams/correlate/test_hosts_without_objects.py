@@ -11,7 +11,7 @@ import pytest
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Severity, Signal
 from tests.streams.correlate.test_slurm_jobs import says
-from tests.streams.correlate.world import World, at, link, nic, node_fact, not_ready, sign, xid
+from tests.streams.correlate.world import World, at, link, nic, node_fact, not_ready, port, sign, xid
 
 RACK = [f"gb-r1-n{i:02d}" for i in range(1, 19)]
 OTHERS = [f"gb-r{r}-n{i:02d}" for r in (2, 3, 4) for i in range(1, 19)]
@@ -296,6 +296,47 @@ def test_the_two_feeds_of_a_rack_and_its_hosts_are_one_fault(case: str, *, backw
         found = told(signals, 600, world)
     assert racks_of(found) == [root]
     assert found[0].facts["not_ready"] == len(names)
+
+
+def dark_leaf(switch: str, ports: int, seconds: float) -> list[Signal]:
+    """A leaf tells of its ports; where these lead nobody knows."""
+    return [port(switch, f"Ethernet{i}/1", seconds + 0.01 * i) for i in range(1, ports + 1)]
+
+
+@pytest.mark.parametrize("order", ["as it was", "leaf first", "power last"])
+def test_the_leaf_of_a_rack_without_power_is_part_of_that(order: str) -> None:
+    power = [*unpowered(RACK, 0), feed_lost("pdu-r1-a", 0)]
+    leaf = dark_leaf("lf-3", 64, 92)
+    world = World()
+    world.see(*heard([*RACK, *OTHERS]))
+    if order == "as it was":
+        found = told([*power, *leaf], 900, world)
+    else:
+        world.see(*leaf)
+        world.pass_to(200 if order == "power last" else 92.5, step=5)
+        world.see(*power)
+        found = told([], 900, world)
+    assert racks_of(found) == ["pdu-r1-a"]
+    assert [i for i in world.incidents() if i.root.switch] == [] or order == "power last"
+    world.restart()
+    world.pass_to(960, step=5)
+    assert racks_of([i for i in world.incidents() if i.merged_into is None]) == ["pdu-r1-a"]
+
+
+APART = {
+    "long after": dark_leaf("lf-3", 64, 900),
+    "more links than the rack has": dark_leaf("lf-3", 190, 92),
+    "hosts that have power": [nic(name, "eth2", 92 + 0.1 * i) for i, name in enumerate(OTHERS[:8])],
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_a_switch_that_loses_other_links_than_those_of_the_dark_rack_is_its_own_fault(case: str) -> None:
+    cables = [link("lf-3", f"e{i}", name, "eth2") for i, name in enumerate(OTHERS[:8])]
+    world = World(cables if "have power" in case else [])
+    world.see(*heard([*RACK, *OTHERS]))
+    found = told([*unpowered(RACK[:8], 0), *APART[case]], 1500, world)
+    assert racks_of(found) == ["rack r1", "switch lf-3"]
 
 
 def test_feeds_of_two_racks_are_not_one() -> None:
