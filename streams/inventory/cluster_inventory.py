@@ -24,6 +24,7 @@ from streams.inventory.owners import OwnerTable, chain, top_owner
 from streams.inventory.pod_templates import PodTemplates
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
+from streams.inventory.slurmd_pods import SlurmdPods
 from streams.inventory.topology_file import NodePosition
 from streams.inventory.workloads import Classifier, says
 from streams.job_kinds.kind import JobKind
@@ -85,6 +86,7 @@ class Inventory:
         """By uid: deleted jobs and parts of them of which pods are left; those belong to what they belonged to."""
         self._pods_under: defaultdict[Identity, set[Identity]] = defaultdict(set)
         self._owners_of: dict[Identity, frozenset[Identity]] = {}
+        self._slurmds = SlurmdPods()
         self._wanted: dict[str, FactRecord] = {}
         self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
@@ -155,7 +157,9 @@ class Inventory:
             # One that loses the label goes: nobody may act on it by what is remembered of it.
             gone = gone or not all(says(labels_of(change.object), label) for label in self._selector)
             fact = None if gone else node_fact(self._cluster, change.object, change.at, self._labels)
-            self._want(self._key(who), fact and self._standing(fact))
+            if fact is None:
+                self._slurmds.forget(who.name)
+            self._want(self._key(who), fact and self._standing(self._slurmds.named(fact)))
         elif who.kind == "Pod":
             self._learn_pod(who, None if gone else change.object, change.at)
         elif who.kind not in names().services | names().not_jobs | names().starters:
@@ -195,6 +199,8 @@ class Inventory:
 
     def _learn_pod(self, who: Identity, pod: KubeObject | None, at: datetime) -> None:
         owners = self._owner_table.of(pod, who.namespace) if pod is not None else None
+        for node in self._slurmds.learn(who, pod):
+            self._want(node.key, self._standing(node))
         # It could never be published unless it holds GPUs, or something that may be a training job controls it.
         if pod is None or owners is None or not (owners.may_train or gpus_requested(part(pod, "spec"))):
             self._pods.pop(who, None)
