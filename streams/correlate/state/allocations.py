@@ -7,7 +7,7 @@ arrive does not matter. Its processes on one node stand for a pod: everything th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -34,6 +34,14 @@ _ASKED_BEFORE = timedelta(minutes=5)
 """What ends a job is asked for at most so long before: Slurm kills what does not leave by itself."""
 
 
+Meaning = Callable[[str, datetime], str]
+"""Which node what Slurm calls a host means at a time; the name itself where the inventory knows none."""
+
+
+def _as_said(name: str, _at: datetime) -> str:
+    return name
+
+
 class Allocation(NamedTuple):
     """One stretch of time in which a job held the same nodes; `end` is None while it lasts."""
 
@@ -44,6 +52,8 @@ class Allocation(NamedTuple):
     removed_at: datetime | None
     well: bool | None
     """Whether it ended well, as far as that is told."""
+    told_at: datetime | None = None
+    """When its nodes were first told of, where that is long after it began."""
 
 
 def is_slurm(pod: PodRef | None) -> bool:
@@ -78,6 +88,17 @@ def on_its_node(seen: Sighting) -> Sighting:
 def processes_on(job: str, node: str) -> str:
     """The name of a job's processes on a node, whichever of the node's names is used."""
     return f"{job}.{node.partition('.')[0].lower()}"
+
+
+def with_its_node(new: Sighting, before: Sighting) -> Sighting:
+    """The sighting, whose node is known by another name now, with its job's processes there, where it had those before."""
+    pod, old, node = before.entity.pod, before.entity.node, new.entity.node
+    if pod is None or not is_slurm(pod) or not old or not node:
+        return new
+    job = job_of(pod.key).name
+    if pod.name != processes_on(job, old):
+        return new
+    return replace(new, entity=replace(new.entity, pod=PodRef(SLURM, processes_on(job, node))))
 
 
 def job_of(pod: str) -> JobRef:
@@ -173,10 +194,11 @@ def _hosts_in(text: str) -> tuple[str, ...]:
     return found if len(found) <= MAX_NODES else ()
 
 
-def allocations_of(row: JobRow) -> Iterator[Allocation]:
-    """Where the job stood, earliest first."""
+def allocations_of(row: JobRow, meant: Meaning = _as_said) -> Iterator[Allocation]:
+    """Where the job stood, earliest first; its nodes as Slurm calls them."""
     runs: list[tuple[datetime, tuple[str, ...]]] = []
-    for at, nodes in _statements(row):
+    statements, told_at = _statements(row, meant)
+    for at, nodes in statements:
         if not runs or runs[-1][1] != nodes:
             runs.append((at, nodes))
     for (start, nodes), after in pairwise([*runs, None]):  # type: ignore[misc]
@@ -192,20 +214,30 @@ def allocations_of(row: JobRow) -> Iterator[Allocation]:
                 well for at, well in row.outcomes or () if start <= at and (later is None or at < later)
             ]
             well = all(outcomes) if outcomes and end is not None else None
-            yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None), well)
+            early = told_at if (start, nodes) not in (row.allocations or ()) else None
+            removed_at = min(asked, default=None)
+            yield Allocation(start, end, nodes, row.gpus_per_node, removed_at, well, early)
 
 
-def _statements(row: JobRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+def _statements(
+    row: JobRow, meant: Meaning
+) -> tuple[tuple[tuple[datetime, tuple[str, ...]], ...], datetime | None]:
     """Which nodes were said to be the job's, and when. Of one that began before the controller's log its nodes' daemons tell.
 
-    Its own processes do, too. When it began is not known then; it ran for longer than anything that is kept.
+    Its own processes do, too, which may call a node otherwise. When it began is not known then; it ran for longer than anything
+    that is kept. Also returns when that was told first.
     """
     told = row.allocations or ()
-    early = _before_the_log(row, row.steps) | _before_the_log(row, row.spoken_on)
+    early = _before_the_log(row, row.steps)
+    stood = {meant(node, at) for node, at in early.items()}
+    for node, at in _before_the_log(row, row.spoken_on).items():
+        if node in early or meant(node, at) not in stood:
+            early[node] = at
+            stood.add(meant(node, at))
     if len(early) < 2:
-        return told
-    start = min(early.values()) - KEPT
-    return tuple(sorted({*told, (start, tuple(sorted(early, key=_natural)))}))
+        return told, None
+    first = min(early.values())
+    return tuple(sorted({*told, (first - KEPT, tuple(sorted(early, key=_natural)))})), first
 
 
 def _before_the_log(row: JobRow, said: tuple[tuple[str, datetime], ...] | None) -> dict[str, datetime]:
@@ -219,22 +251,25 @@ def nodes_of(row: JobRow) -> set[str]:
     return {node for _, nodes in row.allocations or () for node in nodes} | told.keys()
 
 
-def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tenancy, ...]]:
-    """What the row says of the job's processes, by their pod's name: a stay on the node for each allocation."""
+def tenancies_of(
+    cluster: str, job: JobRef, row: JobRow, meant: Meaning = _as_said
+) -> dict[str, tuple[Tenancy, ...]]:
+    """The stays of the job's processes, one for each allocation on the node that was meant then, by their pod's name."""
     found: dict[str, tuple[Tenancy, ...]] = {}
-    for one in allocations_of(row):
+    for one in allocations_of(row, meant):
         # Of the nodes of which some have not spoken yet nobody knows which is the third.
         guessed = not (
             set(one.nodes) <= dict(row.steps or ()).keys()
             or (one.start, one.nodes) in (row.allocations or ())
         )
-        for position, node in enumerate(one.nodes):
+        for position, called in enumerate(one.nodes):
+            node = meant(called, one.told_at or one.start)
             name = processes_on(job.name, node)
             fact = PodFact(
                 cluster,
                 SLURM,
                 name,
-                f"{name}@{one.start.isoformat()}",
+                f"{processes_on(job.name, called)}@{one.start.isoformat()}",
                 one.start,
                 node=node,
                 job=job,
@@ -251,6 +286,11 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
             )
             found[f"{SLURM}/{name}"] = (*found.get(f"{SLURM}/{name}", ()), Tenancy(fact, one.start))
     return found
+
+
+def called_so(uid: str) -> str:
+    """The pod, by a stay's uid, that its processes are as long as the inventory knows no node of what Slurm calls theirs."""
+    return f"{SLURM}/{uid.rpartition('@')[0]}"
 
 
 def _is_over(row: JobRow, cut: datetime) -> bool:

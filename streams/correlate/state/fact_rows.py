@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import (
     MAX_JOBS,
+    called_so,
     is_by_slurm,
-    nodes_of,
     processes_on,
     pruned,
     tenancies_of,
@@ -21,11 +22,13 @@ from streams.correlate.state.checkpoints import with_annotation
 from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
+from streams.correlate.state.process_statements import statements_of, with_statement_of, without_statements
 from streams.correlate.state.rows import (
     JobRow,
     NodeRow,
     PodRow,
     PortRow,
+    Tenancy,
     with_cordon,
     with_names,
     with_pod_fact,
@@ -241,16 +244,60 @@ class FactRows:
     def _allocated(self, job: JobRef, before: JobRow, after: JobRow) -> Touched:
         if not self._state.jobs.put(job.key, after):
             return Touched()
-        touched = Touched()
-        placed = tenancies_of(self._state.cluster, job, after)
-        for node in sorted(nodes_of(before) | nodes_of(after)):
-            name = f"{SLURM}/{processes_on(job.name, node)}"
-            if name in placed or name in self._state.pods:
-                row = self._state.pods.get(name, PodRow())
-                touched |= self.pod(name, replace(row, tenancies=placed.get(name, ())))
+        touched = self.place(job)
         if before.was_placed is not after.was_placed:
             touched |= self._shipped_elsewhere(job)
         return touched
+
+    def place(self, job: JobRef) -> Touched:
+        """Place the processes of a job of Slurm, each on the node that what Slurm calls it meant when the job was given it."""
+        touched = Touched()
+        row = self._state.jobs.get(job.key, JobRow())
+        placed = tenancies_of(self._state.cluster, job, row, self._topology.names.node_of)
+        known = frozenset(self._topology.placements.names_of(job.key))
+        self._follow(placed, known - placed.keys())
+        for name in sorted(known | placed.keys()):
+            pod = self._state.pods.get(name, PodRow())
+            touched |= self.pod(name, replace(pod, tenancies=placed.get(name, ())))
+        return touched
+
+    def place_again(self, job: JobRef, called: str) -> Touched:
+        """Place a job's processes again where a name that Slurm uses may mean another node."""
+        there = self._topology.placements.of_pod(f"{SLURM}/{processes_on(job.name, called)}")
+        meant = self._topology.names.node_of
+        if there and all(p.node == called == meant(called, p.start) for p in there):
+            return Touched()  # as with every node of the inventory that Slurm calls by its own name
+        return self.place(job)
+
+    def place_moved(self, job: JobRef) -> Touched:
+        """Place a job's processes again if a name means another node than they stand on: rows may be older than the names."""
+        meant = self._topology.names.node_of
+        for p in self._topology.placements.placements_of(job.key):
+            called = called_so(p.uid).partition("/")[2].partition(".")[2]
+            if short(meant(called, p.start)) != short(p.node):
+                return self.place(job)
+        return Touched()
+
+    def _follow(self, placed: Mapping[str, tuple[Tenancy, ...]], left: Iterable[str]) -> None:
+        """Take what processes told of themselves to where they stand now, from where nobody of them stands any more."""
+        now = {t.fact.uid: (t.first_seen, pod) for pod, stays in placed.items() for t in stays}
+        sources: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
+        for name in left:
+            row = self._state.pods.get(name, PodRow())
+            sources[name] += [now[t.fact.uid] for t in row.tenancies if t.fact.uid in now]
+        for pod, stays in placed.items():
+            for stay in stays:
+                if (own := called_so(stay.fact.uid)) != pod and own not in placed:
+                    sources[own].append((stay.first_seen, pod))
+        for name, stays_there in sources.items():
+            row = self._state.pods.get(name, PodRow())
+            if not stays_there or without_statements(row) is row:
+                continue
+            self._state.pods.put(name, without_statements(row))
+            for one in statements_of(row):
+                begun = [pod for start, pod in sorted(stays_there) if start <= one.at]
+                pod = begun[-1] if begun else min(stays_there)[1]
+                self._state.pods.put(pod, with_statement_of(self._state.pods.get(pod, PodRow()), one))
 
     def _shipped_elsewhere(self, job: JobRef) -> Touched:
         """Enter what hosts ship of a job's output that it does not stand on, now that the job is known, or no longer."""

@@ -9,13 +9,20 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import is_failing, is_order, placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
-from streams.correlate.state.allocations import is_by_slurm, is_slurm, job_lost, on_its_node, speaker
+from streams.correlate.state.allocations import (
+    is_by_slurm,
+    is_slurm,
+    job_lost,
+    on_its_node,
+    speaker,
+    with_its_node,
+)
 from streams.correlate.state.checkpoints import with_save
 from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched, of_whole
-from streams.correlate.state.pod_jobs import stand_in
+from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
     ObservedRank,
@@ -68,6 +75,8 @@ class Ingest:
     def everything(self) -> Touched:
         """All that anything was seen of: what a start has to evaluate."""
         touched = Touched(nodes=set(self._state.nodes.reporting), ports=set(self._state.ports.reporting))
+        for name in [name for name, job in self._state.jobs.items() if job.was_placed]:
+            touched |= self._facts.place_moved(job_ref(name))
         for pod in self._state.pods.reporting:
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod)
         for document in self._state.documents.values():
@@ -351,8 +360,12 @@ class Ingest:
 
     def _move(self, kind: str, name: str, reported: str, touched: Touched) -> None:
         """Keep again, each under the node that it means now, what a place holds of a node called so."""
+        if kind == "job":
+            touched |= self._facts.place_again(job_ref(name), reported)
+            return
         called = [s for s in self._state.seen_at(kind, name) if reported == (s.said or s.entity.node)]
-        moved = {s.id: new for s in called if (new := self._topology.names.named(s)) is not s}
+        renamed = ((s, self._topology.names.named(s)) for s in called)
+        moved = {s.id: with_its_node(new, s) for s, new in renamed if new is not s}
         if not moved:
             return
         store = self._state.places[kind]
@@ -363,6 +376,8 @@ class Ingest:
             touched.nodes.add(name)
         else:
             touched.jobs |= self._topology.pod_jobs.jobs_of(name)
+            if not left:
+                touched.jobs |= self._topology.pod_jobs.leave_unplaced(name)
         # After they are gone from here: a pod's sighting comes back to the same row, under its node's other name.
         for new in moved.values():
             self._keep(new, touched)

@@ -20,7 +20,7 @@ from streams.model.hostnames import (
 )
 
 RowName = tuple[str, str]
-"""The kind of a row (`node` or `pod`) and its name."""
+"""The kind of a row (`node`, `pod`, or `job` for one of Slurm that was placed by that name) and its name."""
 
 
 class ReportedNames:
@@ -92,6 +92,13 @@ class ReportedNames:
         """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
         return self.find(reported, at).node or reported
 
+    def node_of(self, called: str, at: datetime) -> str:
+        """The node on which a scheduler's host of this name stood at a time; the name itself when the inventory knows none."""
+        found = self._hosts.find(called, at)
+        if found.node is None or (found.by_domain and self._is_doubtful(folded(called))):
+            return called
+        return found.node
+
     def candidates(self, reported: str, at: datetime) -> tuple[str, ...]:
         """Nodes that an ambiguous name may mean; empty where it means one of them, or none."""
         return self.find(reported, at).candidates
@@ -119,11 +126,11 @@ class ReportedNames:
             keys |= self._record(node, place)
         return keys
 
-    def placed(self, node: str, pod: str) -> set[str]:
-        """Record that a scheduler calls a host so on which a pod stands, as with `record`: lines may only know its long name."""
+    def placed(self, node: str, job: str) -> set[str]:
+        """Record that a scheduler calls a host of a job so, as with `record`: lines may only know its long name."""
         if node in self._hosts:
             return set()
-        return self._record(node, ("pod", pod)) | self.became_node(node)
+        return self._record(node, ("job", job)) | self.became_node(node)
 
     def became_node(self, host: str) -> set[str]:
         """The keys whose meaning changes as a host without an object turns out to be a node: its controller speaks of it.

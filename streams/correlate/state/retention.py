@@ -8,6 +8,7 @@ from datetime import datetime
 
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting, order
+from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
@@ -112,13 +113,18 @@ class Retention:
         called: dict[tuple[str, str], set[str | None]] = {}
         for reported, place in self._topology.names.kept():
             if place not in called:
-                seen = self._state.seen_at(*place)
-                called[place] = {s.said for s in seen} | {s.entity.node for s in seen}
-                if place[0] == "pod" and (pod := self._state.pods.get(place[1])) is not None:
-                    called[place] |= {t.fact.node for t in pod.tenancies}
+                called[place] = self._names_at(*place)
             if reported not in called[place]:
                 keys |= self._topology.names.forget(reported, place)
         return keys
+
+    def _names_at(self, kind: str, name: str) -> set[str | None]:
+        """What nodes are called in the sightings of a place, or by the scheduler of a job."""
+        if kind == "job":
+            job = self._state.jobs.get(name)
+            return {*nodes_of(job)} if job is not None else set()
+        seen = self._state.seen_at(kind, name)
+        return {s.said for s in seen} | {s.entity.node for s in seen}
 
     def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
         """What was seen on these nodes, at these ports, and at the ends of the nodes' cables."""

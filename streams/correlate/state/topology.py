@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from datetime import datetime
 from functools import lru_cache
 
-from streams.correlate.state.allocations import nodes_of, processes_on
+from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.host_names import HostNames
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.placement import Placements
@@ -20,7 +20,7 @@ from streams.correlate.state.rows import JobRow, NodeRow
 from streams.correlate.state.store import State
 from streams.correlate.state.switch_names import SwitchNames
 from streams.inventory.parts import shared_parts
-from streams.model.entity import SLURM, JobRef, Part
+from streams.model.entity import JobRef, Part
 from streams.model.facts import LinkFact, NodeFact
 from streams.model.hostnames import short
 
@@ -130,11 +130,7 @@ class Topology:
     def name_placed(self, job: JobRef) -> set[str]:
         """Record what Slurm calls the hosts of a job. Returns the keys of `hosts` whose meaning that changes."""
         row = self._state.jobs.get(job.key, JobRow())
-        return {
-            key
-            for node in nodes_of(row)
-            for key in self.names.placed(node, f"{SLURM}/{processes_on(job.name, node)}")
-        }
+        return {key for node in nodes_of(row) for key in self.names.placed(node, job.key)}
 
     def ports_of(self, node: str) -> list[str]:
         """Switch ports with this node at their end, sorted."""
