@@ -11,8 +11,10 @@ from dataclasses import replace
 from streams.inventory.objects import Identity
 from streams.model.facts import NodeFact
 from streams.model.hostnames import NOBODYS, folded
-from streams.model.kube_objects import KubeObject, controller_of, part, text
+from streams.model.kube_objects import KubeObject, controller_of, labels_of, part, text
 
+_HOST_NAME = "nodeset.slinky.slurm.net/pod-hostname"
+"""The label in which its operator keeps what Slurm calls the pod, also where the pod stands in its host's own network."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -65,5 +67,6 @@ def _place_of(who: Identity, pod: KubeObject | None) -> tuple[str, frozenset[str
     node = text(part(pod, "spec"), "nodeName")
     if node is None or part(pod, "status").get("phase") in _OVER:
         return None
-    called = {folded(name) for name in (text(part(pod, "spec"), "hostname"), who.name) if name}
+    said = (text(labels_of(pod), _HOST_NAME), text(part(pod, "spec"), "hostname"), who.name)
+    called = {folded(name) for name in said if name}
     return node, frozenset(called - NOBODYS)

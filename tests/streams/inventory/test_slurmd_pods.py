@@ -60,3 +60,11 @@ def test_what_is_no_slurmd_names_no_node() -> None:
     inventory = settled(node())
     assert aliases(inventory.apply(added(other))) == {}
     assert aliases(inventory.apply(added(pod("gpu-1")))) == {}
+
+
+def test_the_operators_label_says_what_slurm_calls_a_pod_without_a_host_name() -> None:
+    made = slurmd()
+    del made["spec"]["hostname"]
+    made["metadata"]["labels"] = {"nodeset.slinky.slurm.net/pod-hostname": "Rack3-07"}
+    inventory = settled(node())
+    assert aliases(inventory.apply(added(made))) == {"gpu-01": ("rack3-07", "slurm-worker-gpu-0")}
