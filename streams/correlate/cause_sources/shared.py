@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
+from streams.correlate.node_rules.job_starts import of_starts, start_faults
 from streams.correlate.node_rules.node_outages import (
     Absence,
     Outages,
@@ -84,6 +85,7 @@ class SharedCauses(CauseSource):
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._printed: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._starts: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
         """How many nodes there were when storage was evaluated last."""
@@ -171,6 +173,9 @@ class SharedCauses(CauseSource):
             software |= of_rollout(self._cluster, node, row)
         touched |= self._software.put(node, software)
         touched |= self._printed.put(node, of_output(hypotheses))
+        conditions = SignalKind.NODE_CONDITION in kinds
+        starts = of_starts(self._cluster, node, row, hypotheses) if conditions else {}
+        touched |= self._starts.put(node, starts)
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
         if stored or (hypotheses and fact is None):
@@ -355,6 +360,8 @@ class SharedCauses(CauseSource):
                 return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
             case GroupKind.SOFTWARE:
                 return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
+            case GroupKind.STARTS:
+                return start_faults(self._cluster, group, self._starts.of(group), self._incarnations)
             case GroupKind.OUTPUT:
                 return printed_faults(self._cluster, group, self._printed.of(group), self._incarnations)
             case GroupKind.NVLINK:

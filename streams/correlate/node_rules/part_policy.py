@@ -59,6 +59,18 @@ class Rollout(Strict):
         return timedelta(seconds=self.quiet_s)
 
 
+class Starts(Enough):
+    """When a step before jobs fails on many nodes."""
+
+    steps: frozenset[str]
+    quiet_s: float
+
+    @property
+    def quiet(self) -> timedelta:
+        """After so long without a failure it is over."""
+        return timedelta(seconds=self.quiet_s)
+
+
 class PartPolicy(Strict):
     """The whole file."""
 
@@ -67,6 +79,7 @@ class PartPolicy(Strict):
     software: Enough
     software_of_a_gpu: Enough
     rollout: Rollout
+    starts: Starts
     hearsay: Enough
     hearsay_settles_s: float
     unfelt_s: float

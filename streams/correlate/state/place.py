@@ -52,6 +52,8 @@ class GroupKind(StrEnum):
     """All storage: any node may mount any of it."""
     SOFTWARE = "gpu-software"
     """A version of GPU software, or how it is broken."""
+    STARTS = "job-starts"
+    """A step of the workload manager before or after each job."""
     OUTPUT = JOB_OUTPUT
     """What the pods of one namespace print."""
     NODES = "nodes"
