@@ -82,11 +82,6 @@ class Burst:
         """Whether only the kernel spoke: a code, or a process that it killed; of what the job ran nothing says that it failed."""
         return not self.is_shared and all(s.kind in _KERNELS for s in self.sightings)
 
-    @property
-    def is_killed(self) -> bool:
-        """Whether the kernel killed one of its processes for memory."""
-        return any(s.kind == SignalKind.NODE_MEMORY for s in self.failures)
-
     def began(self, near: timedelta) -> datetime:
         """When it began to fail: codes from longer before what failed than `near` are a program's daily business."""
         first = min((s.at for s in self.failures), default=self.start)
@@ -95,7 +90,8 @@ class Burst:
     @property
     def is_faint(self) -> bool:
         """Whether it is no more than a code on one node and what that leaves: a program's daily business, if it goes on."""
-        return not (self.is_shared or self.speaks_for_itself or self.is_killed)
+        killed = any(s.kind == SignalKind.NODE_MEMORY for s in self.failures)
+        return not (self.is_shared or self.speaks_for_itself or killed)
 
     @property
     def tries(self) -> int:

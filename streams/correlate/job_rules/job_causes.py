@@ -83,10 +83,10 @@ def application_root(
         ready_at=ready_at,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
         why=why,
-        # What a program leaves, in its log or the driver's, its owner finds there. Nobody waits for a job of one pod that ended.
+        # Nobody waits for a job of one pod that ended.
         alone=comes_back
         or any(_is_dear(evidence, crash, config) for crash in crashes)
-        or (burst.is_killed and len(there) != 1),
+        or not (burst.is_plain or len(there) == 1),
         retry=retry,
         brief_until=patience,
         cleared_at=cleared_at,

@@ -38,13 +38,8 @@ CABLES: list[Fact] = [
 ]
 
 
-def story(
-    *signals: Signal,
-    facts: Sequence[Fact] = tuple(CABLES),
-    until: float = 240,
-    jobs: dict[str, Sequence[str]] | None = None,
-) -> World:
-    world = World([*cluster(jobs or JOBS), *facts])
+def story(*signals: Signal, facts: Sequence[Fact] = tuple(CABLES), until: float = 240) -> World:
+    world = World([*cluster(JOBS), *facts])
     for signal in sorted(signals, key=lambda s: s.observed_at):
         world.pass_to((signal.observed_at - at(0)).total_seconds())
         world.see(signal)
@@ -192,9 +187,7 @@ def test_what_killed_processes_leave_before_the_counter_is_scraped_is_the_storms
 
 def test_what_a_jobs_code_did_before_the_counter_is_scraped_is_its_own() -> None:
     world = story(
-        *(xid(n, 31, 6 + 0.2 * i) for i, n in enumerate(["n1", "n2"])),
-        pause("n2", "mlx5_0", "sent", 45),
-        jobs={"llama": FOUR},
+        *(xid(n, 31, 6 + 0.2 * i) for i, n in enumerate(["n1", "n2"])), pause("n2", "mlx5_0", "sent", 45)
     )
     assert {i.family for i in world.incidents()} == {"application", "pfc_storm"}
 

@@ -531,9 +531,7 @@ TWO = FOUR[:2]
         (TWO, -3000, [failed("llama", 0, t, exitcode=1) for t in (0, 60)], False),
         (TWO, -3000, [failed("llama", 0, 0, exitcode=1), *timeouts("llama", range(8, 16), 605)], True),
         (TWO, -3000, [sign("node.memory", "n1", 0, "oom", process="python", pod="llama-worker-0")], True),
-        (TWO, -3000, [xid("n1", 31, 0)], False),
-        (TWO, -3000, [xid("n1", 31, 0), xid("n2", 31, 0.5)], False),
-        (FOUR, -3000, [xid("n1", 31, 0), xid("n2", 31, 0.5)], True),
+        (TWO, -3000, [xid("n1", 31, 0), xid("n2", 31, 0.5)], True),
     ],
     ids=[
         "small and short",
@@ -547,9 +545,7 @@ TWO = FOUR[:2]
         "twice",
         "peers wait for it",
         "the kernel killed it",
-        "a code on one node",
         "codes on several nodes",
-        "codes on several nodes of a large one",
     ],
 )  # fmt: skip
 def test_a_programs_own_words_are_an_incident_only_where_they_matter_to_others(
