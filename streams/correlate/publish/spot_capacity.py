@@ -15,8 +15,12 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.job_progress import moves_of
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
+from streams.model.facts import JobFact
 from streams.model.kinds import IncidentFamily
 from streams.model.node_notice import NODE_ENDS, deadline_in
+
+RETRY_WITHIN_S = 300.0
+"""A controller that only counts restarts tells no time: pods go with a grace period, back-offs grow, images are pulled."""
 
 
 class SpotCapacity:
@@ -33,9 +37,9 @@ class SpotCapacity:
             return None
         if node is None or node.fact is None or not node.fact.spot:
             return None
-        facts = [row.fact if (row := self._state.jobs.get(job)) is not None else None for job in jobs]
-        within_s = [fact.heals_within_s for fact in facts if fact is not None and fact.heals_within_s]
-        if not facts or len(within_s) < len(facts):
+        rows = [self._state.jobs.get(job) for job in jobs]
+        within_s = [_comes_back_within_s(row.fact if row is not None else None) for row in rows]
+        if not within_s or not all(within_s):
             return None
         return (deadline_in(h.facts) or h.last_at) + timedelta(seconds=max(within_s))
 
@@ -58,3 +62,14 @@ class SpotCapacity:
         # Pods that stand somewhere may still wait for each other; what used to report progress reports it again.
         standing = self._placements.of_job(job, until, until)
         return bool(standing) or any(at >= until for at in moves_of(self._state, self._placements, job))
+
+
+def _comes_back_within_s(fact: JobFact | None) -> float:
+    """Within how many seconds a job's own controller makes anew what it lost; 0 where it does not, or is not known to.
+
+    A restart that is counted will do here, though not for a broken node: a pool loses spot nodes all day, and whoever trains on
+    them has set the count for that.
+    """
+    if fact is None:
+        return 0.0
+    return fact.heals_within_s or (RETRY_WITHIN_S if fact.retries_left else 0.0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from streams.correlate.publish.spot_capacity import RETRY_WITHIN_S
 from streams.model.facts import JobFact, NodeFact, PodFact
 from streams.model.incident import IncidentState
 from streams.model.node_notice import NodeNotice
@@ -34,9 +35,10 @@ def noticed(node: str = "n2", *, spot: bool = True) -> NodeFact:
     return node_fact(node, since=10, notice=notice, spot=True if spot else None)
 
 
-def spot_world(*, heals_within_s: float | None = GATHERS_S) -> World:
+def spot_world(*, heals_within_s: float | None = GATHERS_S, retries_left: int | None = None) -> World:
     world = World(cluster({"llama": FOUR}, spare=["n9"]))
-    world.tell(JobFact(CLUSTER, job("llama"), at(-2900), pods=4, world=32, heals_within_s=heals_within_s))
+    llama = JobFact(CLUSTER, job("llama"), at(-2900), pods=4, world=32)
+    world.tell(replace(llama, heals_within_s=heals_within_s, retries_left=retries_left))
     return world
 
 
@@ -64,6 +66,15 @@ def test_nobody_is_told_of_a_spot_node_whose_job_gathers_again() -> None:
     world.see(failed("llama", 1, 100))
     moved(world, 100)
     world.pass_to(DUE + GATHERS_S + 600, step=10)
+    assert world.incidents() == []
+
+
+def test_nobody_is_told_of_a_spot_node_whose_job_has_a_restart_left_and_uses_it() -> None:
+    world = spot_world(heals_within_s=None, retries_left=3)
+    world.tell(noticed())
+    world.see(failed("llama", 1, 100))
+    moved(world, 100)
+    world.pass_to(DUE + RETRY_WITHIN_S + 600, step=10)
     assert world.incidents() == []
 
 
@@ -114,12 +125,14 @@ def test_a_job_that_finished_meanwhile_is_nobodys_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spot", "heals_within_s"), [(False, GATHERS_S), (True, None)], ids=["no spot node", "no healing job"]
+    ("spot", "heals_within_s", "retries_left"),
+    [(False, GATHERS_S, None), (True, None, None), (True, None, 0)],
+    ids=["no spot node", "no healing job", "no restart left"],
 )
 def test_what_does_not_come_back_by_itself_is_told_of_at_once(
-    spot: bool, heals_within_s: float | None
+    spot: bool, heals_within_s: float | None, retries_left: int | None
 ) -> None:
-    world = spot_world(heals_within_s=heals_within_s)
+    world = spot_world(heals_within_s=heals_within_s, retries_left=retries_left)
     world.tell(noticed(spot=spot))
     world.pass_to(15)
     assert world.only().family == "preemption"
