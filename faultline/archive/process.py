@@ -28,7 +28,7 @@ from streams.kafka.consumer_lag import ConsumerLag
 from streams.model.clock import Clock, utc_now
 from streams.model.crash_points import ARCHIVE_COMMITTED, CrashHook, ignore
 from streams.model.errors import BadInput, ConfigError, Unreachable
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
 
@@ -94,7 +94,8 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
         client = clients.consumer(self._kafka, group=PROCESS, fetch_max_wait_ms=500)
         clients.subscribe(client, self._topics, self)
         self._pulse.lag = lambda: clients.lag(client)
-        await clients.started(client, self._kafka)
+        with self._pulse.waiting(PARTITIONS):
+            await clients.started(client, self._kafka)
         self._lag.consumer = client
         try:
             while True:

@@ -18,7 +18,7 @@ from faultline.runtime.health import health_server
 from faultline.runtime.settings import Settings
 from streams.kafka import installation, provisioning
 from streams.kafka.plain_errors import named_refusals
-from streams.model.pulse import Pulse
+from streams.model.pulse import KAFKA, Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry import tracing
 from streams.telemetry.registry import Metrics
@@ -74,21 +74,24 @@ async def _serve(
     look: Callable[[], None],
     beside: Sequence[Callable[[Metrics], Coroutine[Any, Any, object]]],
 ) -> None:
-    await provisioning.verify(settings.kafka)
-    is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
     pulse, metrics = Pulse(), Metrics(name).with_process()
     show_process(metrics, pulse)
-    along: list[Coroutine[Any, Any, object]] = [
-        _log_status(pulse, look), _look_around(metrics), *(one(metrics) for one in beside),
-    ]  # fmt: skip
-    if is_held:
-        along.append(installation.watch_on(settings.kafka, settings.cluster))
-    task = asyncio.ensure_future(_together(work(pulse, metrics), along))
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, name, task, stopping)
+    # A kubelet counts a probe that nobody answers as failed, too: it would restart a process that Kafka keeps waiting.
     async with health_server(pulse, host=settings.http_host, port=settings.http_port, metrics=metrics):
+        with pulse.waiting(KAFKA):
+            await provisioning.verify(settings.kafka)
+            by = f"{name} on {socket.gethostname()}"
+            is_held = await installation.hold(settings.kafka, settings.cluster, by)
+        along: list[Coroutine[Any, Any, object]] = [
+            _log_status(pulse, look), _look_around(metrics), *(one(metrics) for one in beside),
+        ]  # fmt: skip
+        if is_held:
+            along.append(installation.watch_on(settings.kafka, settings.cluster))
+        task = asyncio.ensure_future(_together(work(pulse, metrics), along))
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _stop, name, task, stopping)
         try:
             await task
         except asyncio.CancelledError:

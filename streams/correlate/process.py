@@ -46,7 +46,7 @@ from streams.model import crash_points
 from streams.model.clock import Clock, parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
 from streams.model.garbage import collect_seldom, include_again
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, STATE, Pulse
 from streams.telemetry.registry import Metrics
 from streams.telemetry.trace_context import TraceContext
 
@@ -116,12 +116,14 @@ class Correlator:
         """
         self._failure = asyncio.get_running_loop().create_future()
         try:
-            await self._output.start()
-            await self._changelog.start()
+            with self._pulse.waiting(STATE):
+                await self._output.start()
+                await self._changelog.start()
             collect_seldom()
             self._app.finalize()
             self._ownership.lose()  # again: reading all state back is no part of joining, which has a time limit
-            await self._app.start()
+            with self._pulse.waiting(PARTITIONS):
+                await self._app.start()
             log.info("correlator started", partitions=self._kafka.cluster_partitions)
             self._pulse.lag = self._consumption.lag
             await self._tick_until_failure(self._failure)
@@ -163,6 +165,7 @@ class Correlator:
             else:
                 self._consumption.skip_silence()
                 self._ownership.check_join()
+                self._pulse.beat()  # it moves on; how long it may wait for its group is checked above
 
     async def _send_ticks(self) -> None:
         """One tick for each owned partition."""

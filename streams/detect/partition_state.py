@@ -206,8 +206,10 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         for partition in set(self._held) - self._assigned:
             del self._held[partition]
 
-    async def restore_assigned(self) -> None:
+    async def restore_assigned(self, progress: Callable[[], None] = lambda: None) -> None:
         """Restore the state of all assigned partitions and seek to where reading starts. To be called with the lock held.
+
+        `progress` is called for each partition.
 
         Raises:
             KafkaError: when Kafka fails.
@@ -222,6 +224,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
             for partition in partitions:
                 if self._leaving:
                     break
+                progress()
                 restored.append(
                     await self._restore_one(partition, firsts[partition], commits.get(partition), reader)
                 )

@@ -37,7 +37,7 @@ from streams.model import crash_points
 from streams.model.clock import MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.errors import Unreachable
 from streams.model.garbage import collect_seldom
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, STATE, Pulse
 from streams.model.record import RawRecord
 from streams.telemetry import semconv, tracing
 from streams.telemetry.registry import Metrics
@@ -116,8 +116,9 @@ class DetectorProcess:
         self._pulse.lag = lambda: clients.lag(consumer)
         self._lag.consumer = consumer
         try:
-            await clients.started(producer, self._kafka)
-            await clients.started(consumer, self._kafka)
+            with self._pulse.waiting(PARTITIONS):
+                await clients.started(producer, self._kafka)
+                await clients.started(consumer, self._kafka)
             light_records.lighten(consumer)
             collect_seldom()
             await self._read(consumer)
@@ -170,7 +171,8 @@ class DetectorProcess:
     async def _restore(self) -> None:
         """Restore the state of newly assigned partitions."""
         async with self._partitions.lock:
-            await self._partitions.restore_assigned()
+            with self._pulse.waiting(STATE):
+                await self._partitions.restore_assigned(self._pulse.beat)
             self._detector.set_rule_states(
                 {(held.topic, held.place.partition): held.rule_state for held in self._partitions}
             )

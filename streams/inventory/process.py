@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.facts import FactRecord, LinkFact
 from streams.model.garbage import collect_seldom
-from streams.model.pulse import Pulse
+from streams.model.pulse import STATE, Pulse
 from streams.model.record import Neighbour
 from streams.model.watch import FactsListed, KindListed, Watches, WatchEvent
 from streams.telemetry import metrics as shown
@@ -111,10 +111,11 @@ class InventoryProcess:
             self._inventory.links({link.key: link for link in (*lldp, *file.links)}.values())
             self._inventory.places(file.places)
             log.info("cabling loaded", links=len(file.links), lldp_links=len(lldp), nodes=len(file.places))
-        published = await read_back(self._cluster, self._settings)
-        self._inventory.adopt(published)
-        log.info("adopted the facts published earlier", cluster=self._cluster, facts=len(published))
-        producer = await clients.started(clients.producer(self._settings), self._settings)
+        with self._pulse.waiting(STATE):
+            published = await read_back(self._cluster, self._settings, self._pulse.beat)
+            self._inventory.adopt(published)
+            log.info("adopted the facts published earlier", cluster=self._cluster, facts=len(published))
+            producer = await clients.started(clients.producer(self._settings), self._settings)
         collect_seldom()
         tasks = {
             asyncio.create_task(self._watches.run(self._events.put), name="watches"),
@@ -200,15 +201,19 @@ class InventoryProcess:
             ) from error
 
 
-async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactRecord | None]:
+async def read_back(
+    cluster: str, settings: KafkaSettings, progress: Callable[[], None] = lambda: None
+) -> dict[str, FactRecord | None]:
     """The facts of one cluster as the topic holds them now, by key; None for one that cannot be read.
+
+    `progress` is called after each batch.
 
     Raises:
         Unreachable: when no broker answers.
     """
     partition = partition_of(cluster, settings.cluster_partitions)
     try:
-        latest = await clients.read_to_end(settings, INVENTORY, partition)
+        latest = await clients.read_to_end(settings, INVENTORY, partition, progress)
     except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
     clients.honour_cancellation()

@@ -28,7 +28,7 @@ from streams.kafka.fenced_store import DocumentType, FencedStore
 from streams.kafka.topics import Topic
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 from streams.model.garbage import collect_seldom, include_again
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, STATE, Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
 
@@ -84,8 +84,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         self._topics = {clients.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {clients.topic_name(settings, t) for t in replayed}
         self._on_revoked = on_revoked
-        pulse = pulse or Pulse()
-        self._progress = pulse.beat
+        self._pulse = pulse = pulse or Pulse()
         self._metrics = metrics or Metrics(documents.process)
         for topic in self._topics.values():
             self._metrics.begin(shown.RECORDS, topic.name)
@@ -189,7 +188,8 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         )
         clients.subscribe(consumer, sorted(self._topics), self)
         self._consumer = consumer
-        await clients.started(consumer, self._settings)
+        with self._pulse.waiting(PARTITIONS):
+            await clients.started(consumer, self._settings)
         self._lag.consumer = consumer
         collect_seldom()
 
@@ -209,9 +209,10 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         while self._assigned:
             partition, revocations = self._assigned.pop(), self._revocations
             log.info("partition assigned", process=self._documents.process, partition=partition)
-            store = await FencedStore.open(
-                self._settings, self._documents, partition, progress=self._progress
-            )
+            with self._pulse.waiting(STATE):
+                store = await FencedStore.open(
+                    self._settings, self._documents, partition, progress=self._pulse.beat
+                )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:
                 ends = await consumer.end_offsets(places)

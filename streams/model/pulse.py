@@ -13,7 +13,14 @@ from contextlib import contextmanager
 
 MAIN = "main loop"
 
+WAITS_FOR = "waits_for"
+KAFKA = "Kafka's answer"
+PARTITIONS = "its group's partitions"
+STATE = "its state from Kafka"
+
 _LAG_S = 2.0
+WAIT_S = 300.0
+"""How long others may keep a process waiting: a group's coordinator loads after a restart, and members begin one by one."""
 
 
 class Pulse:
@@ -24,6 +31,7 @@ class Pulse:
 
     def __init__(self, *, silence_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s = silence_s
+        self._waits_s = 0.0
         self._clock = clock
         self._last: dict[str, float] = {MAIN: clock()}
         self._ready = False
@@ -49,6 +57,23 @@ class Pulse:
             yield lambda: self.beat(name)
         finally:
             self._last.pop(name, None)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Give the main loop `WAIT_S` for one step that others have to end, and say what it waits for.
+
+        It has nothing to work on meanwhile, and a restart helps nobody: every member of a group would wait anew. Call `beat` for
+        each part of the step that is done. Steps cannot be nested.
+        """
+        self._waits_s = WAIT_S
+        self.beat()
+        self.state(WAITS_FOR, what)
+        try:
+            yield
+        finally:
+            self.state(WAITS_FOR, None)
+            self.beat()
+            self._waits_s = 0.0
 
     def ready(self, state: bool = True) -> None:
         """Report whether the process is ready: it has its partitions and has restored its state."""
@@ -90,10 +115,19 @@ class Pulse:
 
     @property
     def stalled(self) -> str:
-        """What does not move on, and for how long: a loop without progress for more than `silence_s` seconds, or what `stuck`
-        tells; empty while there is nothing."""
-        longest, part = max((silent_s, part) for part, silent_s in self.silences.items())
-        if longest > self._silence_s:
+        """What does not move on, and for how long: a loop without progress for more than it may be, or what `stuck` tells; empty
+        while there is nothing."""
+        silences = self.silences
+        main_may_s = max(self._silence_s, self._waits_s)
+        late = [
+            (silent_s, part)
+            for part, silent_s in silences.items()
+            if silent_s > (main_may_s if part == MAIN else self._silence_s)
+        ]
+        if late:
+            longest, part = max(late)
+            if part == MAIN and WAITS_FOR in self._state:
+                return f"{part}: waits for {self._state[WAITS_FOR]} since {longest:.0f} s"
             return f"{part}: no progress for {longest:.0f} s"
         return self.stuck()
 

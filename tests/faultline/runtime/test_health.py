@@ -4,7 +4,7 @@ import httpx
 
 from faultline.runtime.health import health_server
 from faultline.runtime.serve import show_process
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, WAIT_S, Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
 from tests.testbed.children import free_port
@@ -27,6 +27,28 @@ def test_a_process_that_does_not_move_on_is_neither_alive_nor_ready() -> None:
     assert (pulse.is_alive, pulse.is_ready) == (False, False)
     pulse.beat()
     assert pulse.is_ready
+
+
+def test_a_process_that_waits_for_its_group_is_given_longer_and_not_for_ever() -> None:
+    clock = Watch()
+    pulse = Pulse(silence_s=10, clock=clock)
+    with pulse.waiting(PARTITIONS):
+        clock.now = WAIT_S
+        assert pulse.is_alive
+        assert pulse.states == {"waits_for": "its group's partitions"}
+        clock.now = WAIT_S + 1
+        assert pulse.stalled == f"main loop: waits for its group's partitions since {WAIT_S + 1:.0f} s"
+    assert (pulse.is_alive, pulse.states) == (True, {})
+    clock.now += 11
+    assert pulse.stalled == "main loop: no progress for 11 s"
+
+
+def test_a_loop_that_hangs_is_told_of_while_the_main_one_waits_for_its_group() -> None:
+    clock = Watch()
+    pulse = Pulse(silence_s=10, clock=clock)
+    with pulse.part("runs of partition 3"), pulse.waiting(PARTITIONS):
+        clock.now = 11
+        assert pulse.stalled == "runs of partition 3: no progress for 11 s"
 
 
 async def test_the_probes_answer_from_the_pulse() -> None:
