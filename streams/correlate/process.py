@@ -46,7 +46,7 @@ from streams.model import crash_points
 from streams.model.clock import Clock, parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
 from streams.model.garbage import collect_seldom, include_again
-from streams.model.pulse import PARTITIONS, STATE, Pulse
+from streams.model.pulse import PARTITIONS, STATE, WAITS_FOR, Pulse
 from streams.telemetry.registry import Metrics
 from streams.telemetry.trace_context import TraceContext
 
@@ -160,12 +160,13 @@ class Correlator:
             if self._ownership.settled and not self._app.rebalancing:
                 self._consumption.check_silence()
                 self._pulse.ready()
+                self._pulse.state(WAITS_FOR, None)
                 await self._send_ticks()
                 self._consumption.log_backlog()
             else:
                 self._consumption.skip_silence()
                 self._ownership.check_join()
-                self._pulse.beat()  # it moves on; how long it may wait for its group is checked above
+                self._pulse.state(WAITS_FOR, PARTITIONS)
 
     async def _send_ticks(self) -> None:
         """One tick for each owned partition."""

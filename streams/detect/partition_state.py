@@ -206,7 +206,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         for partition in set(self._held) - self._assigned:
             del self._held[partition]
 
-    async def restore_assigned(self, progress: Callable[[], None] = lambda: None) -> None:
+    async def restore_assigned(self, progress: Callable[[], None]) -> None:
         """Restore the state of all assigned partitions and seek to where reading starts. To be called with the lock held.
 
         `progress` is called for each partition.

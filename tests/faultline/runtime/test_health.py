@@ -7,14 +7,8 @@ from faultline.runtime.serve import show_process
 from streams.model.pulse import PARTITIONS, WAIT_S, Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
+from tests.clocks import Watch
 from tests.testbed.children import free_port
-
-
-class Watch:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_process_that_does_not_move_on_is_neither_alive_nor_ready() -> None:
@@ -37,13 +31,28 @@ def test_a_process_that_waits_for_its_group_is_given_longer_and_not_for_ever() -
         assert pulse.is_alive
         assert pulse.states == {"waits_for": "its group's partitions"}
         clock.now = WAIT_S + 1
-        assert pulse.stalled == f"main loop: waits for its group's partitions since {WAIT_S + 1:.0f} s"
+        assert (
+            pulse.stalled
+            == f"main loop: no progress for {WAIT_S + 1:.0f} s, waiting for its group's partitions"
+        )
     assert (pulse.is_alive, pulse.states) == (True, {})
     clock.now += 11
     assert pulse.stalled == "main loop: no progress for 11 s"
 
 
-def test_a_loop_that_hangs_is_told_of_while_the_main_one_waits_for_its_group() -> None:
+def test_a_process_that_has_waited_for_long_is_alive_and_not_ready() -> None:
+    clock = Watch()
+    pulse = Pulse(silence_s=10, clock=clock)
+    pulse.ready()
+    with pulse.waiting(PARTITIONS):
+        clock.now = 10
+        assert (pulse.is_alive, pulse.is_ready) == (True, True)
+        clock.now = 11
+        assert (pulse.is_alive, pulse.is_ready) == (True, False)
+    assert pulse.is_ready
+
+
+def test_a_loop_that_hangs_is_reported_while_the_main_one_waits_for_its_group() -> None:
     clock = Watch()
     pulse = Pulse(silence_s=10, clock=clock)
     with pulse.part("runs of partition 3"), pulse.waiting(PARTITIONS):

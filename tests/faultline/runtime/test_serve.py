@@ -16,10 +16,10 @@ from tests.testbed.waiting import eventually
 
 
 async def test_a_process_is_alive_and_says_what_it_waits_for_while_kafka_does_not_answer() -> None:
-    silence = asyncio.Event()
+    over = asyncio.Event()
 
     async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await silence.wait()
+        await over.wait()
         writer.close()
 
     async def work(pulse: Pulse, metrics: Metrics) -> None:
@@ -45,7 +45,7 @@ async def test_a_process_is_alive_and_says_what_it_waits_for_while_kafka_does_no
             assert (await client.get(f"http://127.0.0.1:{settings.http_port}/live")).status_code == 200
     finally:
         running.cancel()
-        silence.set()
+        over.set()
         with suppress(asyncio.CancelledError):
             await running
         server.close()

@@ -12,7 +12,8 @@ from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate import Engine, consumption, ownership
 from streams.correlate.process import Correlator
 from streams.model.errors import Unreachable
-from streams.model.pulse import Pulse
+from streams.model.pulse import PARTITIONS, WAIT_S, WAITS_FOR, Pulse
+from tests.clocks import Watch
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded
@@ -61,6 +62,30 @@ async def test_a_join_that_never_ends_ends_the_process(
     monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
     with pytest.raises(Unreachable, match="joining the group did not end"):
         await asyncio.wait_for(correlator(kafka_settings, Pulse()).run(), 120)
+
+
+async def test_while_its_group_does_not_settle_it_is_alive_and_says_so(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
+    clock = Watch()
+    pulse = Pulse(clock=clock)
+    running = correlator(kafka_settings, pulse)
+    task = asyncio.ensure_future(running.run())
+
+    async def waits() -> bool:
+        return pulse.lag is not None and pulse.states.get(WAITS_FOR) == PARTITIONS
+
+    try:
+        await eventually(waits, "it has started and waits")
+        clock.now = WAIT_S
+        assert (pulse.is_alive, pulse.is_ready) == (True, False)
+        running._ownership.settled = True
+        await ready(pulse)
+        assert pulse.states == {}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("answer", [True, False])

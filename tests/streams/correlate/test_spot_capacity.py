@@ -69,7 +69,7 @@ def test_nobody_is_told_of_a_spot_node_whose_job_gathers_again() -> None:
     assert world.incidents() == []
 
 
-def test_nobody_is_told_of_a_spot_node_whose_job_has_a_restart_left_and_uses_it() -> None:
+def test_a_spot_node_whose_job_uses_a_restart_that_it_has_left_opens_no_incident() -> None:
     world = spot_world(heals_within_s=None, retries_left=3)
     world.tell(noticed())
     world.see(failed("llama", 1, 100))
@@ -78,14 +78,21 @@ def test_nobody_is_told_of_a_spot_node_whose_job_has_a_restart_left_and_uses_it(
     assert world.incidents() == []
 
 
-def test_a_job_that_did_not_gather_again_is_told_of_with_its_node() -> None:
-    world = spot_world()
+@pytest.mark.parametrize(
+    ("heals_within_s", "retries_left", "within_s"),
+    [(GATHERS_S, None, GATHERS_S), (None, 3, RETRY_WITHIN_S)],
+    ids=["healing job", "restart left"],
+)
+def test_a_job_that_did_not_gather_again_is_told_of_with_its_node(
+    heals_within_s: float | None, retries_left: int | None, within_s: float
+) -> None:
+    world = spot_world(heals_within_s=heals_within_s, retries_left=retries_left)
     world.tell(noticed())
     world.see(failed("llama", 1, 100))
     all_gone(world, 105)
-    world.pass_to(DUE + GATHERS_S - 5, step=5)
+    world.pass_to(DUE + within_s - 5, step=5)
     assert world.incidents() == []
-    world.pass_to(DUE + GATHERS_S + 10, step=5)
+    world.pass_to(DUE + within_s + 10, step=5)
     incident = world.only()
     assert (incident.family, incident.root.node, incident.state) == ("preemption", "n2", IncidentState.OPEN)
     assert [str(one) for one in incident.jobs] == ["train/llama"]

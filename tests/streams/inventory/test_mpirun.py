@@ -9,7 +9,7 @@ from streams.inventory.mpirun import fills_hosts
 
 @pytest.mark.parametrize("command", [
     "",
-    "/bin/bash /work/run.sh",
+    "/bin/bash /srv/run.sh",
     "mpirun -np 32 python train.py",
     "mpirun --allow-run-as-root -np 32 -bind-to none -map-by slot -x NCCL_DEBUG=INFO python train.py",
     "mpirun -n 32 --map-by ppr:8:node --bind-to numa python train.py",
@@ -33,9 +33,9 @@ def test_workers_are_filled_one_after_the_other_unless_it_says_otherwise(command
     "mpirun --map-by ppr:2:socket ./train",
     "mpirun -np 16 ./train",
     "mpirun -npernode 1 torchrun --nproc-per-node=8 train.py",
-    "mpirun --rankfile /work/ranks ./train",
+    "mpirun --rankfile /srv/ranks ./train",
     "mpirun -H w-3,w-1,w-0,w-2 ./train",
-    "mpirun --hostfile /work/hosts ./train",
+    "mpirun --hostfile /srv/hosts ./train",
     "mpirun --mca rmaps_base_mapping_policy node ./train",
     "mpirun --map-by dist:span ./train",
 ])  # fmt: skip

@@ -19,6 +19,7 @@ from streams.model.pulse import Pulse
 from streams.telemetry import metrics as shown
 from streams.telemetry.lag import LagMeter
 from streams.telemetry.registry import Metrics
+from tests.clocks import Watch
 from tests.runbooks.topics import with_topics
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
@@ -28,20 +29,11 @@ pytestmark = pytest.mark.kafka
 PARTITION = 1
 
 
-class Watch:
-    """Seconds that a test moves."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Reader:
     """A consumer of one partition whose lag is measured, on a clock of the test's own."""
 
     def __init__(self, settings: KafkaSettings, consumer: AIOKafkaConsumer, place: TopicPartition) -> None:
-        self.clock, self.pulse, self.metrics = Watch(), Pulse(), Metrics("chat")
+        self.clock, self.pulse, self.metrics = Watch(1000.0), Pulse(), Metrics("chat")
         self.unfinished: int | None = None
         self.consumer = consumer
         self.series = (place.topic.removeprefix(settings.topic_prefix), str(place.partition))
@@ -171,7 +163,7 @@ async def test_a_detector_whose_delivery_hangs_is_told_of_and_an_idle_one_is_not
 ) -> None:
     settings = kafka.settings("lag", raw_partitions=2, session_timeout_ms=30_000)
     await provisioning.apply(settings)
-    clock, pulse, metrics = Watch(), Pulse(silence_s=1e9), Metrics("detector")
+    clock, pulse, metrics = Watch(1000.0), Pulse(silence_s=1e9), Metrics("detector")
     process = DetectorProcess(settings, DetectorSettings(), cluster="c1", pulse=pulse, metrics=metrics)
     process._lag.meter._clock = clock
     hangs, goes_on = asyncio.Event(), asyncio.Event()

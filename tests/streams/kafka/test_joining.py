@@ -17,6 +17,7 @@ from streams.kafka.partition_owner import PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, RUNS
 from streams.model.control import Control
 from streams.model.pulse import PARTITIONS, STATE, WAIT_S, WAITS_FOR, Pulse
+from tests.clocks import Watch
 from tests.testbed.waiting import eventually
 
 JOIN_GROUP, INIT_PRODUCER_ID = 11, 22
@@ -25,19 +26,12 @@ REFUSALS = 20
 """A client asks again every tenth of a second."""
 
 
-class Watch:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def detector(settings: KafkaSettings, pulse: Pulse) -> None:
     await DetectorProcess(settings, DetectorSettings(), cluster="c1", pulse=pulse).run()
 
 
 async def owner(settings: KafkaSettings, pulse: Pulse) -> None:
-    documents = DocumentType(process="slow", topic=RUNS, kind=Control, key=lambda c: c.cluster)
+    documents = DocumentType(process="owner", topic=RUNS, kind=Control, key=lambda c: c.cluster)
     member = PartitionOwner(settings, documents, replayed=(CONTROLS,), followed=(COMMANDS,), pulse=pulse)
     try:
         while True:
