@@ -1,9 +1,10 @@
 """Faults of hardware that only the output of jobs tells of, on many nodes at once: something about the jobs, not about the nodes.
 
 Anybody who may run a container may print what a kernel prints: a crash handler that dumps last week's kernel log on every rank,
-a test of a parser, or somebody who wants automation stopped. Of one node such a line is kept as likely, for the kernel's own log
-may not be shipped. Of many nodes it is one question about whose output it is. A node of which anybody else says so, too, does
-not count.
+a test of a parser, a notebook that reads another cluster's log, or somebody who wants automation stopped. Of one node such a line
+is kept as likely, for the kernel's own log may not be shipped, and counts only while a job there suffers: without the GPU that it
+calls lost, none goes on. Of many nodes it is one question about whose output it is. A node of which anybody else says so, too,
+does not count.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def printed_faults(
 
 
 def settled(h: Hypothesis) -> Hypothesis:
-    """A node's hearsay as it is told: not before other nodes may be accused as well, or the kernel has spoken."""
+    """A node's hearsay as it counts: while a job there suffers, and not before other nodes may be accused as well, or the kernel
+    has spoken."""
     until = min(s.seen_at for s in h.causes) + part_policy().hearsay_settles
-    return replace(h, ready_at=max(h.ready_at, until))
+    return replace(h, ready_at=max(h.ready_at, until), alone=False)

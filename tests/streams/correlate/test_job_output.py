@@ -11,7 +11,7 @@ import pytest
 from streams.model.entity import Part
 from streams.model.incident import Certainty, Incident
 from streams.model.signal import PRINTED_BY, RELAYED, Signal
-from tests.streams.correlate.world import World, cluster, sign, xid
+from tests.streams.correlate.world import World, cluster, failed, progress, sign, xid
 
 NODES = [f"n{i:02d}" for i in range(40)]
 SPARE = [f"s{i:02d}" for i in range(60)]
@@ -60,10 +60,18 @@ def test_nobody_is_told_of_the_first_nodes_before_the_others_are_printed() -> No
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_of_a_few_nodes_each_is_its_own_and_likely(count: int) -> None:
-    found = seen(world(), [printed(n, 10) for n in NODES[:count]])
-    assert sorted(i.root.node or "" for i in found) == NODES[:count]
-    assert {i.certainty for i in found} == {Certainty.LIKELY}
+def test_of_a_few_nodes_one_is_likely_while_their_job_suffers(count: int) -> None:
+    """No job suffers from more than one: which of a few are accused rightly, a person finds out from there."""
+    dying = [failed("llm", i, 12, exitcode="1") for i in range(count)]
+    (found,) = seen(world(), [*(printed(n, 10) for n in NODES[:count]), *dying])
+    assert (found.root.node in NODES[:count], found.certainty) == (True, Certainty.LIKELY)
+
+
+@pytest.mark.parametrize("node", [NODES[0], SPARE[0]])
+def test_what_is_printed_of_one_node_while_all_goes_on_is_nothing(node: str) -> None:
+    """A notebook, or a job that trains on, reads what the kernel of another cluster once printed."""
+    going_on = [progress("llm", 30.0 * i, step=i) for i in range(1, 10)]
+    assert seen(world(), [printed(node, 10), *going_on]) == []
 
 
 def test_the_node_whose_kernel_says_so_itself_stands_for_itself() -> None:

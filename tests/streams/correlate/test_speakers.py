@@ -225,10 +225,14 @@ def printed(text: str, pod: str = "llama-launcher-x7k2p") -> list[Signal]:
     return list(Detector(CLUSTER).detect(record).signals)
 
 
+WAITING = timeouts("llama", range(32), 20, waited=15)
+"""What is printed of a GPU counts while a job there suffers."""
+
+
 @pytest.mark.parametrize("host", ["n3", "n3.example.internal", "N3"])
 def test_a_kernels_line_that_a_launcher_prints_is_of_the_host_it_names(host: str) -> None:
     world = World(launched())
-    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"), *WAITING)
     world.pass_to(30)
     incident = world.only()
     assert (incident.root.node, incident.family) == ("n3", "gpu_off_bus")
@@ -239,7 +243,7 @@ def test_a_kernels_line_that_a_launcher_prints_is_of_the_host_it_names(host: str
 @pytest.mark.parametrize("host", ["n9", "n9.example.internal", "llama-launcher-x7k2p"])
 def test_a_kernels_line_under_the_pods_own_name_is_of_the_node_it_stands_on(host: str) -> None:
     world = World(launched())
-    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"), *WAITING)
     world.pass_to(30)
     assert (world.only().root.node, world.only().certainty) == ("n9", Certainty.LIKELY)
 
