@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from faultline.replay.replay import Replayed
+from runbooks.engine.escalation import is_for_owner
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot
 from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.incident import Incident, IncidentState
+from streams.model.run import Run
 
 EARLY = timedelta(minutes=2)
 """An incident may date its fault this much before it: clocks differ, and steps are seconds long."""
@@ -48,7 +50,7 @@ class Verdict:
     healthy_cordons: tuple[str, ...]
     healthy_asked: tuple[str, ...]
     told: int
-    """Incidents ever published in a state other than suppressed."""
+    """Incidents ever published in a state other than suppressed, and not for the owner of a job alone."""
     found: int
     """Faults that have an incident of their own, in the right place or not."""
     revisions: int
@@ -71,10 +73,18 @@ class Verdict:
 def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
     """Judge one run."""
     faults = simulated.truth.faults
-    told = {id for id, publication in decided.publications.items() if publication.told_at is not None}
+    runs_of: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in decided.runs:
+        runs_of[run.incident].append(run)
+    # What nobody but a job's owner has to know calls nobody.
+    told = {
+        id
+        for id, publication in decided.publications.items()
+        if publication.told_at is not None and not is_for_owner(decided.incidents[id], runs_of[id])
+    }
     standing = sorted((i for i in decided.incidents.values() if stands(i)), key=lambda i: (i.fault_at, i.id))
     # What is left to whoever works on it is known, and shown with what they do; nobody is called for it.
-    known = [i for i in standing if i.id in told or i.state is IncidentState.SUPPRESSED]
+    known = [i for i in standing if i.id in told or i.for_owner or i.state is IncidentState.SUPPRESSED]
     paired = pair(faults, known)
     misses: list[Miss] = []
     top1 = family = 0

@@ -1,5 +1,5 @@
 """Which channel an incident is told in: the first route that fits, else that of the one team whose jobs it affects, else the
-default. Pure.
+default. What only the owner of a job has to know never comes into the default one. Pure.
 
 It is decided once, when the thread begins; an incident keeps its channel whatever becomes of its severity or of the hour.
 """
@@ -15,7 +15,10 @@ from zoneinfo import ZoneInfo
 from streams.config.connector_settings import BusinessHours, SlackRoute
 from streams.config.tenant_settings import Tenant, tenant_of
 from streams.model.facts import JobFact
-from streams.model.incident import Incident
+from streams.model.incident import Audience, Incident
+
+NOWHERE = ""
+"""The channel of what nobody in the chat is told."""
 
 
 class Routes:
@@ -29,11 +32,17 @@ class Routes:
         self._tenants = tuple(tenants)
 
     def channel_of(
-        self, incident: Incident, now: datetime, jobs: Mapping[str, JobFact] = MappingProxyType({})
+        self,
+        incident: Incident,
+        now: datetime,
+        jobs: Mapping[str, JobFact] = MappingProxyType({}),
+        *,
+        audience: Audience = Audience.ON_CALL,
     ) -> str:
-        """The channel in which an incident's thread would begin now; `jobs` are those of its cluster, by key."""
-        routed = next((route.channel for route in self._routes if _fits(route, incident, now)), "")
-        return routed or self._of_team(incident, jobs) or self.default
+        """The channel in which an incident's thread would begin now, or `NOWHERE`; `jobs` are those of its cluster, by key."""
+        fitting = (r.channel for r in self._routes if _takes(r, audience) and _fits(r, incident, now))
+        routed = next(fitting, "") or self._of_team(incident, jobs)
+        return routed or (self.default if audience is Audience.ON_CALL else NOWHERE)
 
     def _of_team(self, incident: Incident, jobs: Mapping[str, JobFact]) -> str:
         """The channel of the team that all affected jobs are of; empty where they are of several, or of none."""
@@ -46,6 +55,13 @@ class Routes:
         }
         (only,) = found if len(found) == 1 else (None,)
         return only.channel if only is not None else ""
+
+
+def _takes(route: SlackRoute, audience: Audience) -> bool:
+    """Whether a route is for these readers. Whoever sends a namespace or a kind of fault somewhere means all of it."""
+    if route.audience is not None:
+        return route.audience is audience
+    return audience is Audience.ON_CALL or route.namespace is not None or route.family is not None
 
 
 def _fits(route: SlackRoute, incident: Incident, now: datetime) -> bool:

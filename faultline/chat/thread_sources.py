@@ -10,6 +10,7 @@ from datetime import datetime
 from faultline.chat.job_owners import JobOwners
 from faultline.chat.owner_messages import owner_messages
 from faultline.chat.root_buttons import Handling, next_change, root_buttons
+from faultline.chat.routes import NOWHERE
 from faultline.chat.summaries import Summary
 from faultline.chat.summary_messages import (
     asks_a_person,
@@ -28,9 +29,10 @@ from faultline.chat.thread_plan import (
     wanted,
 )
 from runbooks.engine.containment import pending_repairs
+from runbooks.engine.escalation import is_for_owner
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact, NodeFact
-from streams.model.incident import Incident
+from streams.model.incident import Audience, Incident
 from streams.model.message import Buttons
 from streams.model.run import Run
 from streams.model.thread import MEMBER, ROOT, Thread
@@ -103,6 +105,10 @@ class ThreadSources:
         """The jobs of a cluster, by key."""
         return self._jobs.get(cluster, {})
 
+    def audience_of(self, incident: Incident) -> Audience:
+        """Who has to know of an incident, by itself and by what its runs do."""
+        return Audience.OWNER if is_for_owner(incident, self._runs_of(incident)) else Audience.ON_CALL
+
     def handling_of(self, incident: Incident, thread: Thread) -> Handling:
         """What people have said about an incident, and whether any of its jobs is alive."""
         return Handling(
@@ -132,7 +138,9 @@ class ThreadSources:
         the incidents that it shares that with."""
         runs = self._runs_of(incident)
         begun = thread.post(ROOT) is not None or any(post.slot.startswith(MEMBER) for post in thread.posts)
-        if not begun and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
+        if not begun and (
+            thread.channel == NOWHERE or not is_worth_a_thread(incident, now, acted=has_acted(runs))
+        ):
             return ()
         # What was sent and not answered may be there too: its question must lose its buttons, and its run goes on by steps.
         posted = frozenset(post.slot for post in thread.posts if post.may_stand)

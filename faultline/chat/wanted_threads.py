@@ -12,7 +12,7 @@ from datetime import datetime
 import structlog
 
 from faultline.chat.channel_health import Breakage
-from faultline.chat.routes import Routes
+from faultline.chat.routes import NOWHERE, Routes
 from faultline.chat.summaries import Summaries, Summary
 from faultline.chat.thread_plan import Slot, Subject, weight
 from faultline.chat.thread_sources import ThreadSources
@@ -67,7 +67,8 @@ class WantedThreads:
         incident = self._sources.incidents.get(name)
         if incident is None:
             return routes.default
-        return routes.channel_of(incident, now, self._sources.jobs_in(incident.cluster))
+        jobs = self._sources.jobs_in(incident.cluster)
+        return routes.channel_of(incident, now, jobs, audience=self._sources.audience_of(incident))
 
     def committed(self, name: str) -> None:
         """A thread document was written: what it leads to is planned. Members follow when the root of their summary is new."""
@@ -91,6 +92,8 @@ class WantedThreads:
             if incident is None:
                 continue
             thread = self._thread_of(incident.id, incident.cluster)
+            if thread.channel == NOWHERE:
+                continue
             if thread.parent:
                 self._summaries.remember(incident, thread.parent, thread.channel)
             else:

@@ -13,6 +13,7 @@ from faultline.chat.thread_plan import Slot, Urgency, weight
 from faultline.notify.notice_texts import Told, post_message
 from faultline.notify.planner import Looked, SinkPlanner, Wanted, earliest
 from faultline.notify.situations import Situation
+from runbooks.engine.escalation import is_for_owner
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import EffectState
 from streams.model.thread import Thread
@@ -109,9 +110,12 @@ class PostPlanner(SinkPlanner):
         )
 
     def _is_worth_telling(self, incident: Incident) -> bool:
+        # Whoever wants a family's or a namespace's incidents means all of them.
+        for_all = bool(self._settings.families or self._settings.namespaces)
         return (
             not incident.state.is_over
             and incident.state is not IncidentState.SUPPRESSED
+            and (for_all or not is_for_owner(incident, self._sources.runs(incident.id)))
             and incident.certainty is not Certainty.WEAK
             and self._passes(incident)
         )

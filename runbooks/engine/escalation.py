@@ -138,6 +138,11 @@ def only_tells(run: Run) -> bool:
     return all(step.action in TICKETS or step.action == "notify" for step in run.plan.steps)
 
 
+def is_for_owner(incident: Incident, runs: Iterable[Run]) -> bool:
+    """Whether nobody but the job's owner has to know of it: also where a run of it does more than notify, those on call have."""
+    return incident.for_owner and all(map(only_tells, runs))
+
+
 def is_above(later: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bool:
     """Whether the escalation chain that starts at `runbook` leads to the runbook `later`."""
     seen: set[str] = set()

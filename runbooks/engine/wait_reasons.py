@@ -11,10 +11,13 @@ from enum import IntEnum
 
 from runbooks.engine.approvals import wanted
 from runbooks.engine.containment import PendingRepair
+from runbooks.engine.escalation import is_for_owner
 from runbooks.language.schema import TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord, StepState
+
+FOR_OWNER = "its job's owner; nobody on call has to act"
 
 
 class _Weight(IntEnum):
@@ -39,6 +42,8 @@ def waits_for(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pending
     for run in reversed(runs):
         if run.plan.mode is not Mode.SHADOW and run.has_work and (reason := held_by(run)):
             return reason
+    if is_for_owner(incident, runs):
+        return FOR_OWNER
     if incident.state is not IncidentState.AWAITING_HUMAN or not all(run.state.is_over for run in runs):
         return ""
     last = next((run for run in reversed(runs) if run.plan.mode is not Mode.SHADOW), None)

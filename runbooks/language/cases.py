@@ -25,7 +25,7 @@ from runbooks.language.yaml_source import faulty
 from streams.config.settings import ResponderSettings
 from streams.model.entity import Entity, Gpu, JobRef, canonical_pci
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
-from streams.model.incident import Certainty, Impact, Incident, IncidentState, incident_id
+from streams.model.incident import Audience, Certainty, Impact, Incident, IncidentState, incident_id
 from streams.model.kinds import WorkloadClass
 from streams.model.run import Mode
 from streams.model.signal import Severity
@@ -56,6 +56,7 @@ class IncidentFixture(StrictModel):
     root: RootFixture = Field(default_factory=RootFixture)
     severity: Severity = Severity.CRITICAL
     certainty: Certainty = Certainty.DECISIVE
+    audience: Audience = Audience.ON_CALL
     jobs: tuple[JobName, ...] = ()
     nodes: tuple[str, ...] = ()
     gpus: int = 0
@@ -172,6 +173,7 @@ def incident_of(fixture: IncidentFixture) -> Incident:
         state=IncidentState.OPEN,
         severity=fixture.severity,
         certainty=fixture.certainty,
+        audience=fixture.audience,
         title=f"{fixture.family} on {root}",
         reason="told by a case",
         fault_at=NOW,

@@ -21,7 +21,7 @@ from runbooks.language.cel_syntax import cel, conjuncts, parse, source_of
 from runbooks.language.cel_types import FACTS, INTEGER, NUMBER, TEXT, YES_NO, listing, one_of, record
 from runbooks.language.job_history import UNKNOWN_HISTORY, JobHistory
 from streams.model.entity import EntityKind
-from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.incident import Audience, Certainty, Incident, IncidentState
 from streams.model.signal import Attribute, Severity
 
 MAX_TEXT = 500
@@ -32,6 +32,7 @@ INCIDENT = record(
     severity=one_of(*Severity),
     severity_rank=INTEGER,
     certainty=one_of(*Certainty),
+    audience=one_of(*Audience),
     state=one_of(*IncidentState),
     cluster=TEXT,
     root=record(
@@ -210,6 +211,7 @@ def facts_of(incident: Incident, history: JobHistory = UNKNOWN_HISTORY) -> dict[
         "severity": str(incident.severity),
         "severity_rank": incident.severity.rank,
         "certainty": str(incident.certainty),
+        "audience": str(Audience.OWNER if incident.for_owner else Audience.ON_CALL),
         "state": str(incident.state),
         "cluster": incident.cluster,
         "root": {

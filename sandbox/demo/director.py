@@ -15,7 +15,7 @@ from sandbox.demo import people, stories
 from sandbox.demo.people import Press
 from sandbox.demo.shippers import RunningPod
 from sandbox.demo.spectator import DemoMoment, Seen
-from sandbox.demo.stack import Stack
+from sandbox.demo.stack import CHANNEL, OWNERS_CHANNEL, Stack
 from sandbox.demo.world import JOBS, World
 from sandbox.fake_services.slack import Posting
 from streams.model.clock import utc_now
@@ -179,7 +179,9 @@ class Director:
         if not runs or not self._thread_is_current(incident):
             return False
         if all(run.state.is_over for run in runs):
-            return incident.state.is_over or incident.state == IncidentState.AWAITING_HUMAN
+            return (
+                incident.state.is_over or incident.state == IncidentState.AWAITING_HUMAN or incident.for_owner
+            )
         return any(
             run.state == RunState.AWAITING_APPROVAL
             or any(step.state == StepState.AWAITING_APPROVAL for step in run.steps)
@@ -188,7 +190,8 @@ class Director:
 
     def _thread_is_current(self, incident: Incident) -> bool:
         """Whether the root message of its thread shows the state of the incident."""
-        roots = [r for r in self._stack.slack.roots() if incident_of(r.metadata) == incident.id]
+        channel = OWNERS_CHANNEL if incident.for_owner else CHANNEL
+        roots = [r for r in self._stack.slack.roots(channel) if incident_of(r.metadata) == incident.id]
         over = incident.state == IncidentState.RESOLVED
         ends = (IncidentState.RESOLVED.value, CONTAINED)
         return any(not over or any(end in root.text for end in ends) for root in roots)

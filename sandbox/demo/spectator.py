@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Literal
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -145,8 +146,8 @@ class Spectator:
             )
 
     def _of_threads(self) -> Iterator[DemoMoment]:
-        for root in self._slack.roots():
-            for posting in (root, *self._slack.thread(root.ts)):
+        for root in chain.from_iterable(map(self._slack.roots, self._slack.channels)):
+            for posting in (root, *self._slack.thread(root.ts, root.channel)):
                 now = (posting.text, posting.edits)
                 if self._posted.get(posting.ts) == now:
                     continue

@@ -37,6 +37,8 @@ READY_TIMEOUT_S = 120.0
 PORTS = range(10_000, 20_000)
 """Below the ephemeral range, so that a port chosen now is still free when its process has started seconds later."""
 CHANNEL = "C0INCIDENTS"
+OWNERS_CHANNEL = "C0MLJOBS"
+"""Where those who run jobs read of what is theirs alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ async def running(
     async with AsyncExitStack() as stack:
         broker = await stack.enter_async_context(embedded_broker.running(log=folder / "broker.log"))
         emulated = await stack.enter_async_context(embedded_cluster.running(folder))
-        slack = await stack.enter_async_context(SlackPeople(channels=(CHANNEL,)))
+        slack = await stack.enter_async_context(SlackPeople(channels=(CHANNEL, OWNERS_CHANNEL)))
         people.move_in(slack)
         jira = await stack.enter_async_context(JiraStandin())
         api = await stack.enter_async_context(
@@ -152,6 +154,7 @@ def settings_for(
             "token": slack.token,
             "app_token": slack.app_token,
             "channel": CHANNEL,
+            "routes": [{"channel": OWNERS_CHANNEL, "audience": "owner"}],
             "debounce_s": 0.5,
             "posts_per_s": 4.0,
             "calls_per_minute": 300.0,

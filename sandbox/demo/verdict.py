@@ -13,7 +13,7 @@ from connectors.kubernetes.annotations import INCIDENT, annotations_of
 from sandbox.demo import people
 from sandbox.demo.director import StoryReport, incident_of
 from sandbox.demo.spectator import Seen
-from sandbox.demo.stack import Stack
+from sandbox.demo.stack import CHANNEL, OWNERS_CHANNEL, Stack
 from sandbox.demo.world import JOBS, World
 from sandbox.fake_services.jira import StandinIssue
 from sandbox.fake_services.slack import Posting
@@ -91,7 +91,8 @@ def _result(stack: Stack, seen: Seen, report: StoryReport) -> StoryResult:
             if record.effect is not None and record.effect.action == "open_ticket"
         }
         tickets = [issue for issue in stack.jira.issues if keys & set(issue.labels)]
-        threads = [root for root in stack.slack.roots() if incident_of(root.metadata) == incident.id]
+        channel = OWNERS_CHANNEL if report.scene.node is None else CHANNEL
+        threads = [r for r in stack.slack.roots(channel) if incident_of(r.metadata) == incident.id]
     recovered = (report.moving_at - report.began_at).total_seconds() if report.moving_at else None
     return StoryResult(report, incident, tuple(tickets), tuple(threads), recovered)
 
@@ -113,8 +114,13 @@ def _of_cluster(
     besides = f", besides: {'; '.join(extra)}" if extra else ""
     count = len(results)
     yield Check(not extra and len(alive) == count, f"{count} faults are {len(alive)} incidents{besides}")
-    for what, found in (("tickets", stack.jira.issues), ("threads", stack.slack.roots())):
-        yield Check(len(found) == count, f"{len(found)} {what} for {count} incidents")
+    on_call = sum(result.report.scene.node is not None for result in results)
+    for what, found in (("tickets", stack.jira.issues), ("threads", stack.slack.roots(CHANNEL))):
+        yield Check(
+            len(found) == on_call, f"{len(found)} {what} for the {on_call} incidents of those on call"
+        )
+    theirs = len(stack.slack.roots(OWNERS_CHANNEL))
+    yield Check(theirs == count - on_call, f"{theirs} thread(s) in the channel of those who run the jobs")
     for job in JOBS:
         nodes = set(world.placed(job).values())
         moving = world.workload.moving(job)
@@ -132,7 +138,7 @@ def _of_story(stack: Stack, seen: Seen, result: StoryResult, cordoned: dict[str,
         return
     yield Check(True, f"one incident: {incident.title}", name)
     yield Check(
-        len(result.tickets) == 1,
+        len(result.tickets) == (scene.node is not None),
         f"{len(result.tickets)} ticket(s): {_list(issue.key for issue in result.tickets)}",
         name,
     )

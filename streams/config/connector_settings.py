@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, StringConstraints, field_validator
 from streams.config.power_settings import RedfishSettings, WorkHookSettings
 from streams.config.setting_types import Channel, Namespace, Url
 from streams.config.settings import Contradiction, Section
+from streams.model.incident import Audience
 from streams.model.signal import Severity
 
 
@@ -121,6 +122,11 @@ class SlackRoute(Section):
     namespace: str | None = Field(None, description="pattern of the namespace of any job that it affects")
     family: str | None = Field(None, description="pattern of the incident's family, e.g. gpu_*")
     severities: tuple[Severity, ...] = Field((), description="severities at the time when the thread begins")
+    audience: Audience | None = Field(
+        None,
+        description="on_call, or owner: what nobody but a job's owner has to know. Not set: both where the route names a "
+        "namespace or a family, else on_call",
+    )
     hours: BusinessHours | None = Field(None, description="only in these hours")
 
 

@@ -12,7 +12,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.node_work import Expectation
 from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
-from streams.model.incident import Candidate, Certainty, incident_id
+from streams.model.incident import Audience, Candidate, Certainty, incident_id
 from streams.model.signal import Attribute
 
 Retry = Literal["", "waits", "over"]
@@ -73,6 +73,8 @@ class Hypothesis:
     from it; what is `over` by that is no incident at all."""
     expected: Expectation | None = None
     """Why nothing is to be done about it for a time: somebody works there."""
+    audience: Audience = Audience.ON_CALL
+    """Who has to know of it."""
     counted_as: Entity | None = None
     """The root that its id and its incarnations go by, where what is known of the root grows: which GPU of the node it is."""
     id: str = field(init=False)

@@ -48,6 +48,15 @@ class Certainty(StrEnum):
     WEAK = "weak"
 
 
+class Audience(StrEnum):
+    """Who has to know of an incident."""
+
+    ON_CALL = "on_call"
+    """Whoever keeps the cluster running."""
+    OWNER = "owner"
+    """The owner of its job alone: the program failed by itself, and nobody who keeps the cluster can mend it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proof:
     """One signal's part in a decision: what it was, where, when, its role and its raw line."""
@@ -138,7 +147,14 @@ class Incident:
     """When the newest evidence of the fault was written, by the line's own time; None where there is none."""
     evident_read_at: AwareDatetime | None = None
     """When Kafka received that evidence."""
+    audience: Audience | None = None
+    """None in documents from before it was written: those on call."""
     schema: int = 1
+
+    @property
+    def for_owner(self) -> bool:
+        """Whether nobody but the owner of its job has to know of it."""
+        return self.audience is Audience.OWNER
 
     @property
     def detection_delay(self) -> timedelta:

@@ -15,7 +15,7 @@ from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot, Truth
 from streams.model.entity import Entity, JobRef
-from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.incident import Audience, Certainty, Incident, IncidentState
 from streams.model.signal import Severity
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -66,6 +66,13 @@ def test_an_incident_that_was_merged_was_told_all_the_same() -> None:
 def test_what_was_only_ever_suppressed_was_not_told() -> None:
     quiet = incident("b", "gpu-2", IncidentState.SUPPRESSED)
     assert judged((3, incident("a", "gpu-1")), (5, quiet)).told == 1
+
+
+def test_what_only_a_jobs_owner_has_to_know_is_found_and_calls_nobody() -> None:
+    owners = replace(incident("a", "gpu-1"), audience=Audience.OWNER)
+    found = judged((3, owners), (4, replace(owners, id="b", root=Entity("sim", node="gpu-2"))))
+    assert (found.top1, found.told, found.found) == (1, 0, 0)
+    assert not [miss for miss in found.misses if "belongs to no fault" in miss.what]
 
 
 def test_how_late_an_incident_was_counts_from_the_fault_to_the_first_revision_that_was_shown() -> None:

@@ -23,7 +23,7 @@ from streams.correlate.state.placement import Placement
 from streams.correlate.state.repeat_faults import FIRST_HOST, FIRST_NODES
 from streams.model.clock import span, to_the_second
 from streams.model.entity import Entity
-from streams.model.incident import Candidate, Certainty
+from streams.model.incident import Audience, Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
@@ -93,6 +93,10 @@ def application_root(
         causes=burst.sightings,
         jobs=(job,),
         facts=facts,
+        # The third time on one GPU it may be the GPU's after all.
+        audience=Audience.ON_CALL
+        if follows_gpu
+        else policy().own_failures.audience(max(_gpus(evidence, crash.start, config) for crash in crashes)),
         candidates=tuple(
             rejected(
                 entity,
@@ -109,9 +113,14 @@ def application_root(
 
 def _is_dear(evidence: JobEvidence, burst: Burst, config: Config) -> bool:
     """Whether the job was so large, or ran for so long, that its end is more than its owner's own business."""
-    own, there = policy().own_failures, placed_at(evidence.placements, burst.start, config)
-    gpus = sum(p.gpus or own.gpus_a_node for p in there)
-    return own.is_dear(gpus, burst.start - evidence.ran_at if evidence.ran_at is not None else None)
+    ran = burst.start - evidence.ran_at if evidence.ran_at is not None else None
+    return policy().own_failures.is_dear(_gpus(evidence, burst.start, config), ran)
+
+
+def _gpus(evidence: JobEvidence, at: datetime, config: Config) -> int:
+    """How many GPUs the job held."""
+    there = placed_at(evidence.placements, at, config)
+    return sum(p.gpus or policy().own_failures.gpus_a_node for p in there)
 
 
 def _retries(
@@ -214,6 +223,9 @@ def hang_root(
         jobs=(evidence.job,),
         facts=facts,
         candidates=candidates,
+        audience=policy().own_failures.audience(_gpus(evidence, episode.start, config))
+        if family == IncidentFamily.APPLICATION
+        else Audience.ON_CALL,
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from streams.config.vocabularies import FamilyName
 from streams.config.yaml_tables import Strict, load_table
+from streams.model.incident import Audience
 from streams.model.signal import Severity
 
 
@@ -86,6 +87,11 @@ class OwnFailurePolicy(Strict):
     gpus_young: int
     times: int
     retry_s: float
+    gpus_on_call: int
+
+    def audience(self, gpus: int) -> Audience:
+        """Who has to know that a job of so many GPUs failed by itself."""
+        return Audience.ON_CALL if gpus >= self.gpus_on_call else Audience.OWNER
 
     @property
     def retry(self) -> timedelta:

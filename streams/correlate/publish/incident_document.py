@@ -87,6 +87,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         flaps=h.flaps,
         evident_at=latest.at if latest else None,
         evident_read_at=latest.seen_at if latest else None,
+        audience=h.audience,
     )
 
 

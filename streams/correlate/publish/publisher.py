@@ -365,7 +365,15 @@ class Publisher:
         # What is told of a job's saves is kept for a while only; what was known of them stays.
         saved = {one.job.key: one for one in (*old.checkpoints, *new.checkpoints)}
         checkpoints = tuple(saved[job.key] for job in new.jobs if job.key in saved)
-        new = replace(new, revision=old.revision + 1, opened_at=old.opened_at, checkpoints=checkpoints)
+        # Those who were called once follow it to its end.
+        audience = new.audience if old.for_owner else old.audience
+        new = replace(
+            new,
+            revision=old.revision + 1,
+            opened_at=old.opened_at,
+            checkpoints=checkpoints,
+            audience=audience,
+        )
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from may be forgotten by now; what was found stays found.
             grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}

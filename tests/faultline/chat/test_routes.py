@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from connectors.chat.slack import Slack
 from faultline.chat.process import Chat
-from faultline.chat.routes import Routes, is_within
+from faultline.chat.routes import NOWHERE, Routes, is_within
+from faultline.chat.thread_sources import ThreadSources
+from faultline.chat.wanted_threads import WantedThreads
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
 from streams.config.connector_settings import BusinessHours, SlackRoute
@@ -20,10 +22,12 @@ from streams.config.tenant_settings import Tenant
 from streams.model.clock import utc_now
 from streams.model.entity import Entity
 from streams.model.facts import JobFact
-from streams.model.incident import Incident, IncidentState, incident_id
+from streams.model.incident import Audience, Incident, IncidentState, incident_id
+from streams.model.run import Mode, StepState
 from streams.model.signal import Severity
+from streams.model.thread import ROOT, Thread
 from tests.connectors.chat.test_slack_contract import CHANNEL, slack
-from tests.connectors.chat.thread_documents import NOW, incident
+from tests.connectors.chat.thread_documents import NOW, incident, run
 from tests.faultline.chat.test_chat_embedded import running, seen
 from tests.faultline.chat.test_storm_embedded import writing
 
@@ -70,6 +74,53 @@ def test_an_incident_of_one_team_alone_is_told_in_its_channel() -> None:
         == CHANNEL
     )
     assert Routes(CHANNEL, [SlackRoute(channel="C0A")], (ml,)).channel_of(incident(), NOW) == "C0A"
+
+
+@pytest.mark.parametrize(
+    ("route", "owners", "on_call"),
+    [
+        (None, NOWHERE, CHANNEL),
+        ({}, NOWHERE, VISION),
+        ({"cluster": "c1"}, NOWHERE, VISION),
+        ({"namespace": "res*"}, VISION, VISION),
+        ({"family": "gpu_*"}, VISION, VISION),
+        ({"family": "nic_*"}, NOWHERE, CHANNEL),
+        ({"audience": "owner"}, VISION, CHANNEL),
+        ({"audience": "on_call", "namespace": "res*"}, NOWHERE, VISION),
+    ],
+)
+def test_what_is_for_a_jobs_owner_never_comes_into_the_channel_of_those_on_call(
+    route: dict[str, object] | None, owners: str, on_call: str
+) -> None:
+    routes = Routes(
+        CHANNEL, [] if route is None else [SlackRoute.model_validate({"channel": VISION, **route})]
+    )
+    assert routes.channel_of(incident(), NOW, audience=Audience.OWNER) == owners
+    assert routes.channel_of(incident(), NOW, audience=Audience.ON_CALL) == on_call
+
+
+def test_what_is_for_a_jobs_owner_comes_into_the_channel_of_their_team() -> None:
+    ml = Tenant(team="ml", namespaces=(incident().jobs[0].namespace,), channel="C0ML")
+    assert Routes(CHANNEL, (), (ml,)).channel_of(incident(), NOW, audience=Audience.OWNER) == "C0ML"
+
+
+def test_an_owners_incident_has_a_thread_once_a_run_of_it_asks_for_more() -> None:
+    sources, owners = ThreadSources(), replace(incident(), audience=Audience.OWNER)
+    threads = WantedThreads(sources, lambda name, cluster: thread_at(name, cluster))
+    routes = Routes(CHANNEL)
+
+    def thread_at(name: str, cluster: str) -> Thread:
+        return Thread(name, cluster, threads.channel_of(name, routes, NOW), NOW, NOW)
+
+    sources.take_incident(owners)
+    assert threads.joining([owners.id]) == []
+    wanted = threads.wanted(owners.id, NOW)
+    assert wanted is not None
+    assert (wanted.thread.channel, wanted.slots) == (NOWHERE, ())
+    sources.take_run(run(owners, Mode.APPROVE, cordon=StepState.AWAITING_APPROVAL))
+    wanted = threads.wanted(owners.id, NOW)
+    assert wanted is not None
+    assert (wanted.thread.channel, wanted.slots[0].name) == (CHANNEL, ROOT)
 
 
 def test_the_first_route_that_fits_counts() -> None:

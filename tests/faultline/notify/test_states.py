@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.incident import Audience, Certainty, Incident, IncidentState
 from streams.model.run import RunOutcome
 from streams.model.signal import Severity
 from streams.model.thread import Thread
@@ -123,6 +123,21 @@ def test_nothing_is_drawn_of(change: dict[str, object]) -> None:
 
 def names(story: Story, mail: Thread, now: datetime = LATER) -> list[str]:
     return [slot.name for slot in story.slots(mail, now) if not slot.moot]
+
+
+@pytest.mark.parametrize(
+    ("settings", "mails"), [({}, 0), ({"families": ["application"]}, 1), ({"namespaces": ["res*"]}, 1)]
+)
+def test_what_is_for_a_jobs_owner_is_mailed_to_those_who_want_its_kind(
+    settings: dict[str, object], mails: int
+) -> None:
+    story, one = Story("email", **settings), incident(family="application", audience=Audience.OWNER)
+    story.take(one)
+    assert len(story.start(LATER)) == mails
+    if not mails:
+        # A question to those on call is theirs.
+        story.take(asking(one))
+        assert len(story.start(LATER)) == 1
 
 
 def test_a_mail_tells_of_the_beginning_of_what_waits_and_of_the_end() -> None:

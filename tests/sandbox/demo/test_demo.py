@@ -80,13 +80,13 @@ def test_all_that_the_stories_demand_became_true(
     assert code == 0
 
 
-def test_every_story_has_one_ticket_one_thread_and_its_time(
+def test_every_story_has_one_thread_its_time_and_a_ticket_unless_it_is_its_owners(
     played: tuple[int, list[dict[str, Any]], Path, Path],
 ) -> None:
     stories = {line["story"]: line for line in played[1] if line["record"] == "story"}
     assert stories.keys() == {"gpu", "silent", "pfc", "application", "memory"}
-    for story in stories.values():
-        assert len(story["tickets"]) == len(story["threads"]) == 1
+    for name, story in stories.items():
+        assert (len(story["tickets"]), len(story["threads"])) == (name != "application", 1)
         assert 0 < story["recovered_s"] < STORY_TIMEOUT_S
     (summary,) = [line for line in played[1] if line["record"] == "summary"]
     assert sum(story["recovered_s"] for story in stories.values()) < summary["seconds"]

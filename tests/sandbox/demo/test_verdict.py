@@ -12,6 +12,7 @@ from sandbox.demo.director import StoryReport
 from sandbox.demo.people import Press
 from sandbox.demo.shippers import RunningPod
 from sandbox.demo.spectator import Seen
+from sandbox.demo.stack import CHANNEL
 from sandbox.demo.verdict import DemoVerdict, judge
 from sandbox.demo.world import JOBS, World
 from sandbox.fake_services.jira import StandinIssue
@@ -38,8 +39,8 @@ class Threads:
 
     replies: list[Posting] = field(default_factory=list)
 
-    def roots(self) -> list[Posting]:
-        return self.postings
+    def roots(self, channel: str) -> list[Posting]:
+        return [posting for posting in self.postings if posting.channel == channel]
 
     def thread(self, ts: str) -> list[Posting]:
         return [reply for reply in self.replies if reply.thread_ts == ts]
@@ -113,7 +114,7 @@ class Stage:
         self.standins = Standins()
         self.standins.jira.issues.append(StandinIssue("1", "GPU-1", {"summary": "x", "labels": [label]}))
         metadata = {"event_type": "faultline_thread", "event_payload": {"incident": one.id, "key": "k"}}
-        self.standins.slack.postings.append(Posting("1.1", "C", "x", metadata=metadata))
+        self.standins.slack.postings.append(Posting("1.1", CHANNEL, "x", metadata=metadata))
 
     def close(self, node: str, owner: str) -> None:
         thing = self.world.nodes[node]
@@ -135,7 +136,7 @@ class AskingStage(Stage):
         )
         scene = replace(self.told.scene, asks=True)
         self.told = replace(self.told, scene=scene, presses=presses, question="1.2", on_console=True)
-        self.question = Posting("1.2", "C", "approved by Ada (U1)", thread_ts="1.1")
+        self.question = Posting("1.2", CHANNEL, "approved by Ada (U1)", thread_ts="1.1")
         self.standins.slack.replies.append(self.question)
 
 
@@ -229,3 +230,4 @@ def test_a_job_that_was_restarted_for_a_fault_of_its_own_is_found() -> None:
     stage.seen.incidents["inc-1"] = replace(incident("gpu-03"), family="application", root=root)
     assert "was left to its owner" in bad(stage.verdict())
     assert "no node was cordoned for it, but gpu-03 is" in bad(stage.verdict())
+    assert "1 threads for the 0 incidents of those on call" in bad(stage.verdict())

@@ -1,0 +1,76 @@
+"""Who has to know: of what a program did to itself its owner, of all else and of the largest jobs those on call."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.model.incident import Audience
+from tests.streams.correlate.world import World, cluster, failed, pods, progress, timeout, timeouts, xid
+
+FOUR = ["n1", "n2", "n3", "n4"]
+MANY = [f"n{i}" for i in range(1, 33)]
+"""As many as make 256 GPUs."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "audience"), [(FOUR, Audience.OWNER), (MANY[:-1], Audience.OWNER), (MANY, Audience.ON_CALL)]
+)
+def test_a_program_that_fails_by_itself_is_its_owners_unless_very_many_gpus_stand_still(
+    nodes: list[str], audience: Audience
+) -> None:
+    world = World(cluster({"llama": nodes}))
+    world.see(*(xid(node, 31, 10) for node in nodes), *(failed("llama", i, 11) for i in range(len(nodes))))
+    world.pass_to(200)
+    incident = world.only()
+    assert (incident.family, incident.audience) == ("application", audience)
+
+
+def test_ranks_that_call_different_collectives_are_the_programs() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", range(31), 600), timeout("llama", 31, 601, op="BROADCAST"))
+    world.pass_to(700)
+    assert (world.only().family, world.only().audience) == ("application", Audience.OWNER)
+
+
+@pytest.mark.parametrize("code", [79, 48])
+def test_hardware_is_for_those_on_call(code: int) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", code, 10))
+    world.pass_to(200)
+    assert world.only().audience is Audience.ON_CALL
+
+
+def test_a_hang_that_nobody_explains_is_for_those_on_call() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", range(32), 600))
+    world.pass_to(700)
+    assert (world.only().family, world.only().audience) == ("hang", Audience.ON_CALL)
+
+
+def test_a_program_that_fails_on_one_gpu_again_may_not_be_to_blame() -> None:
+    world = World(cluster({"llama": FOUR}))
+    for attempt in range(4):
+        begin = 2000.0 * attempt
+        world.pass_to(begin + 1, step=20)
+        for pod in pods("llama", FOUR, since=begin, attempt=attempt):
+            world.tell(pod)
+        world.see(progress("llama", begin + 300, 10 * attempt + 10))
+        world.pass_to(begin + 1000, step=20)
+        world.see(xid("n2", 31, begin + 1000), failed("llama", 1, begin + 1001, exitcode=1))
+        world.end("llama", FOUR, begin + 1010)
+    world.pass_to(9000, step=20)
+    assert Audience.ON_CALL in {incident.audience for incident in world.incidents()}
+
+
+def test_those_who_were_called_once_follow_it_to_its_end() -> None:
+    """The job grew smaller since: what was reported to those on call stays theirs."""
+    world = World(cluster({"llama": MANY}))
+    world.see(*(xid(node, 31, 10) for node in MANY), *(failed("llama", i, 11) for i in range(len(MANY))))
+    world.pass_to(200)
+    assert world.only().audience is Audience.ON_CALL
+    world.restart()
+    for pod in pods("llama", FOUR, since=300, attempt=1):
+        world.tell(pod)
+    world.see(progress("llama", 400, 20))
+    world.pass_to(1500, step=10)
+    assert {i.audience for i in world.incidents()} == {Audience.ON_CALL}
