@@ -96,7 +96,7 @@ def application_root(
         # The third time on one GPU it may be the GPU's after all.
         audience=Audience.ON_CALL
         if follows_gpu
-        else policy().own_failures.audience(max(_gpus(evidence, crash.start, config) for crash in crashes)),
+        else audience_of(evidence, [crash.start for crash in crashes], config),
         candidates=tuple(
             rejected(
                 entity,
@@ -115,6 +115,11 @@ def _is_dear(evidence: JobEvidence, burst: Burst, config: Config) -> bool:
     """Whether the job was so large, or ran for so long, that its end is more than its owner's own business."""
     ran = burst.start - evidence.ran_at if evidence.ran_at is not None else None
     return policy().own_failures.is_dear(_gpus(evidence, burst.start, config), ran)
+
+
+def audience_of(evidence: JobEvidence, moments: Sequence[datetime], config: Config) -> Audience:
+    """Who has to know of what the program did to itself at these moments, by how many GPUs stood still at most."""
+    return policy().own_failures.audience(max(_gpus(evidence, at, config) for at in moments))
 
 
 def _gpus(evidence: JobEvidence, at: datetime, config: Config) -> int:
@@ -223,7 +228,7 @@ def hang_root(
         jobs=(evidence.job,),
         facts=facts,
         candidates=candidates,
-        audience=policy().own_failures.audience(_gpus(evidence, episode.start, config))
+        audience=audience_of(evidence, [episode.start], config)
         if family == IncidentFamily.APPLICATION
         else Audience.ON_CALL,
     )

@@ -41,6 +41,7 @@ from streams.correlate.job_rules.first_failures import (
 from streams.correlate.job_rules.hang_findings import WANDERS, finding_of, hangs_of, wandering_ranks
 from streams.correlate.job_rules.job_causes import (
     application_root,
+    audience_of,
     hang_root,
     one_of_repeats,
     rejections,
@@ -64,7 +65,7 @@ from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.model.clock import span, to_the_second
 from streams.model.entity import SLURM_JOB, Entity
-from streams.model.incident import Certainty
+from streams.model.incident import Audience, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.message import some
 
@@ -280,7 +281,13 @@ def _judge_hang(
         )
         return
     if node is not None and (not deaths or finding.rule == RULE):
-        verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
+        # A rank that is behind the others of its node is the program's, or a GPU's that the next job hangs on as well.
+        audience = (
+            audience_of(evidence, [episode.start], config) if finding.others_keep_up else Audience.ON_CALL
+        )
+        verdict.suspicions.append(
+            Suspicion(node, evidence.job, finding, episode, ready_at, candidates, audience)
+        )
         verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
         return
     weak = weak_cause(evidence, episode, finding, config)

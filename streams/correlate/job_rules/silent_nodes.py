@@ -14,7 +14,7 @@ from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
-from streams.model.incident import Certainty
+from streams.model.incident import Audience, Certainty
 from streams.model.kinds import IncidentFamily
 
 
@@ -69,4 +69,8 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
         facts=culprit_facts(best.finding, best.episode),
         candidates=tuple(c for m in members for c in m.candidates),
+        # What a second job finds there as well is no program's.
+        audience=best.audience
+        if len({m.job.key for m in members}) == 1 and len({m.audience for m in members}) == 1
+        else Audience.ON_CALL,
     )

@@ -15,7 +15,7 @@ from streams.correlate.job_rules.services import End
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Cause
 from streams.model.entity import JobRef
-from streams.model.incident import Candidate
+from streams.model.incident import Audience, Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Suspicion:
     episode: Episode
     ready_at: datetime
     candidates: tuple[Candidate, ...]
+    audience: Audience = Audience.ON_CALL
+    """Who has to know, as far as this job goes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,27 @@ def test_ranks_that_call_different_collectives_are_the_programs() -> None:
     assert (world.only().family, world.only().audience) == ("application", Audience.OWNER)
 
 
+@pytest.mark.parametrize(
+    ("silent", "audience"), [((17,), Audience.OWNER), (tuple(range(16, 24)), Audience.ON_CALL)]
+)
+def test_one_rank_behind_the_others_of_its_node_is_the_programs_until_it_happens_there_again(
+    silent: tuple[int, ...], audience: Audience
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r not in silent], 600))
+    world.pass_to(700)
+    assert (world.only().family, world.only().audience) == ("silent_node", audience)
+
+
+def test_a_node_on_which_ranks_of_two_jobs_are_behind_is_for_those_on_call() -> None:
+    world = World(cluster({"llama": FOUR, "gemma": ["n3", "n5", "n6"]}))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 17], 600))
+    world.see(*timeouts("gemma", [r for r in range(24) if r != 1], 620))
+    world.pass_to(800)
+    (node,) = (i for i in world.incidents() if i.root.node == "n3")
+    assert (node.family, node.audience) == ("silent_node", Audience.ON_CALL)
+
+
 @pytest.mark.parametrize("code", [79, 48])
 def test_hardware_is_for_those_on_call(code: int) -> None:
     world = World(cluster({"llama": FOUR}))

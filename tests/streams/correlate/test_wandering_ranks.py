@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.model.incident import Certainty, IncidentState
+from streams.model.incident import Audience, Certainty, IncidentState
 from tests.streams.correlate.world import World, at, cluster, pods, timeouts
 
 NODES = ["n1", "n2", "n3", "n4"]
@@ -33,6 +33,7 @@ def test_one_silent_rank_names_its_node_and_says_that_the_others_keep_up() -> No
         Certainty.LIKELY,
     )
     assert incident.facts["others_keep_up"] is True
+    assert incident.audience is Audience.OWNER
 
 
 def test_ranks_of_two_nodes_in_turn_are_the_programs_and_one_incident() -> None:
