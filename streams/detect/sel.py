@@ -171,6 +171,9 @@ class Sel:
         line = line._replace(node=forwarded["node"] or forwarded["server"] or line.node)
         text = line.text[forwarded.end() :]
         found = list(self._classified("", text, line, None))
+        if self._well.search(forwarded[0] or "") is not None:
+            # iLO says once more what was wrong, after `Repaired`.
+            found = [finding._replace(state=SignalState.CLEARED) for finding in found]
         # An entry the controller itself calls harmless may be a passed test, but it can end a fault.
         if self._harmless.search(forwarded[0] or "") is not None:
             yield from (finding for finding in found if finding.state is SignalState.CLEARED)

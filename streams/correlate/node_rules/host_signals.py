@@ -75,10 +75,13 @@ def _is_why(s: Sighting) -> bool:
 _WHY_NOT_READY = frozenset({"container_runtime", "network_unavailable"})
 
 
+_OF_SUPPLIES = frozenset({"psu", "psu_redundancy", "psu_hardware"})
+
+
 def _condition(s: Sighting) -> str:
     """What is over together. Supplies are redundant again with the one that was missed: not every controller says both."""
     subtype = s.text("subtype")
-    return "psu" if s.kind == SignalKind.NODE_POWER and subtype == "psu_redundancy" else subtype
+    return "psu" if s.kind == SignalKind.NODE_POWER and subtype in _OF_SUPPLIES else subtype
 
 
 def _faults(
