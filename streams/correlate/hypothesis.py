@@ -59,6 +59,8 @@ class Hypothesis:
     """Which hangs of jobs it can be the reason for (`families.yaml`)."""
     nodes: tuple[str, ...] = ()
     """Nodes that it reaches, where its root is none."""
+    spares_jobs: bool = False
+    """Whether what runs on its nodes goes on as before."""
     sure_at: datetime | None = None
     """From when on it is decisive, if nothing tells otherwise by then; None for never."""
     sure: str = ""

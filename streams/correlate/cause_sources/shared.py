@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -26,6 +26,13 @@ from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink
 from streams.correlate.node_rules.part_devices import by_device, complaints_of, may_be_of_device
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER, TrayReports
+from streams.correlate.node_rules.power_inputs import (
+    by_input,
+    loses_input,
+    of_inputs,
+    on_one_clock,
+    went_by_themselves,
+)
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
 from streams.correlate.node_rules.shared_parts import (
     Trouble,
@@ -127,7 +134,7 @@ class SharedCauses(CauseSource):
         if part is not None:
             troubles = told_by(node, part, hypotheses)
         elif not parts:
-            troubles = () if self._is_device(node) else tuple(filter(may_be_of_device, troubles))
+            troubles = tuple(filter(self._without_place(node, fact is not None), troubles))
         if len(self._known) <= _JUDGED_AT_ONCE:
             self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
@@ -209,11 +216,17 @@ class SharedCauses(CauseSource):
             return False
         return any(s.text("subtype") in _CONTROL_PLANE for group in row.seen.values() for s in group)
 
-    def _is_device(self, node: str) -> bool:
-        """Whether a host of which nothing tells what it shares is no node: by its name, or because the inventory lists others."""
+    def _without_place(self, node: str, listed: bool) -> Callable[[Trouble], bool]:
+        """Which troubles count of a host of which nothing tells what it shares.
+
+        A device's own (by its name) do not; of what is no node, a switch or a server of storage, only that it lost an input.
+        """
+        if listed:
+            return may_be_of_device
         policy = part_policy()
-        named = device_kind(node) in policy.feeds or policy.is_tray(node)
-        return named or self._topology.is_no_node(node)
+        if device_kind(node) in policy.feeds or policy.is_tray(node):
+            return lambda _: False
+        return loses_input if self._topology.is_no_node(node) else may_be_of_device
 
     def _told_part(self, node: str, hypotheses: Sequence[Hypothesis]) -> Part | None:
         """The part that such a device is, by its own name, else the rack that it is said to stand in."""
@@ -303,7 +316,11 @@ class SharedCauses(CauseSource):
         self._known = frozenset(h.id for h in known)
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
+        troubles = on_one_clock(troubles)
+        lone = went_by_themselves(troubles)
+        troubles = [t for t in troubles if t.hypothesis.id not in lone]
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
+        of_parts = by_input(of_parts, troubles)
         of_parts = by_device(of_parts, troubles, self._devices, self._topology.parts)
         troubles += [t for complaints in self._devices.values() for t in complaints]
         self._outages = outages(
@@ -366,15 +383,17 @@ class SharedCauses(CauseSource):
                 return printed_faults(self._cluster, group, self._printed.of(group), self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
-        return part_faults(
+        troubles = self._held_in(group)
+        found = part_faults(
             self._cluster,
             Part(group.kind, group.name),
-            self._held_in(group),
+            troubles,
             self._followers,
             self._topology.parts,
             self._incarnations,
             self._trays,
         )
+        return [of_inputs(fault, troubles, self._topology.nodes_known_at) for fault in found]
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""
@@ -448,16 +467,22 @@ class SharedCauses(CauseSource):
         others = (h for h in self.at(row.place.name) if h.id != incident.id)
         if (earlier := next((h for h in others if h.fault_at <= incident.fault_at), None)) is not None:
             return earlier
-        nodes = set(incident.nodes)
+        nodes, part = set(incident.nodes), Part(*SharedGroup.parse(row.place.name))
         wider = [
             (len(mine), f.hypothesis.id, f.hypothesis)
             for found in self._faults.values()
             for f in found
             if f.hypothesis.id != incident.id
             and abs(f.hypothesis.fault_at - incident.fault_at) <= part_policy().power.within
-            and (mine := nodes.intersection(f.hypothesis.nodes or f.parts.values()))
+            and (mine := self._shared_with(nodes, part, f.hypothesis.nodes or f.parts.values()))
         ]
         return max(wider, default=(0, "", None))[2]
+
+    def _shared_with(self, nodes: Set[str], part: Part, others: Iterable[str]) -> set[str]:
+        """Which nodes are in trouble here and there; of a part that alone told of itself, those that it would have hit."""
+        if nodes:
+            return {node for node in others if node in nodes}
+        return {node for node in others if part in self._topology.parts.at(node)}
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
         """The nodes of its parts."""

@@ -17,6 +17,7 @@ from streams.correlate.node_rules.part_speakers import POWER
 from streams.correlate.node_rules.shared_parts import GONE, Trouble, peak, together
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.parts import PartIndex
+from streams.correlate.state.place import INPUTS
 from streams.inventory.parts import device_kind
 from streams.model.entity import Part
 from streams.model.kinds import SignalKind
@@ -62,6 +63,8 @@ def by_device(
     for part, mine in of_parts.items():
         for episode in together(mine, part_policy().power.within):
             complaint, others = _complaints(episode, devices, parts)
+            if complaint is None and part == Part(*INPUTS):
+                others = _meanwhile(episode, devices)
             moved |= {t.hypothesis.id: part for t in others}
             if complaint is None:
                 continue
@@ -79,6 +82,18 @@ def by_device(
             joined = (*episode, complaint, *others, *later)
             moved |= {t.hypothesis.id: complaint.parts[0] for t in joined if t.hypothesis.id not in moved}
     return moved
+
+
+def _meanwhile(episode: Sequence[Trouble], devices: Mapping[str, Sequence[Trouble]]) -> list[Trouble]:
+    """What feeds tell of themselves while hosts of several racks lose an input: none of them is the one, all are part of it."""
+    policy = part_policy()
+    first, last = episode[0].start - policy.power.within, episode[-1].start + policy.power.within
+    return [
+        t
+        for _, complaints in sorted(devices.items())
+        for t in complaints
+        if t.parts[0].kind == policy.feeds_dark and first <= t.start <= last
+    ]
 
 
 def may_be_of_device(t: Trouble) -> bool:

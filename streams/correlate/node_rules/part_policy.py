@@ -71,11 +71,30 @@ class Starts(Enough):
         return timedelta(seconds=self.quiet_s)
 
 
+class Inputs(Strict):
+    """When hosts have lost one of their power inputs together."""
+
+    subtypes: frozenset[str]
+    settles_s: float
+    behind_s: float
+
+    @property
+    def settles(self) -> timedelta:
+        """How long nobody is told of it."""
+        return timedelta(seconds=self.settles_s)
+
+    @property
+    def behind(self) -> timedelta:
+        """How far a controller's clock may be behind."""
+        return timedelta(seconds=self.behind_s)
+
+
 class PartPolicy(Strict):
     """The whole file."""
 
     power: Enough
     sudden: Enough
+    inputs: Inputs
     software: Enough
     software_of_a_gpu: Enough
     rollout: Rollout

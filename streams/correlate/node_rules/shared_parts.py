@@ -28,7 +28,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.sightings import latest_end, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
-from streams.correlate.state.place import SharedGroup
+from streams.correlate.state.place import GroupKind, SharedGroup
 from streams.model.clock import span
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
@@ -145,12 +145,25 @@ def _elect(
 ) -> dict[str, Part]:
     """The largest events first: each at the smallest part that covers it, until no part has enough left."""
     found: dict[str, Part] = {}
-    left = list(troubles)
-    while episodes := _episodes(left, parts, by_power=by_power, known=known):
-        largest = max(episodes, key=lambda e: (len(e.nodes), -e.size, e.part))
+    left: dict[Part, list[Trouble]] = defaultdict(list)
+    for trouble in troubles:
+        if by_power and trouble.hypothesis.family not in (POWER, GONE):
+            continue
+        for part in trouble.parts:
+            left[part].append(trouble)
+    episodes: dict[Part, list[_Episode]] = {}
+    changed: Iterable[Part] = list(left)
+    while True:
+        # A feed takes a hundred racks along: only the parts that lost troubles to the last event are looked at again.
+        for part in changed:
+            episodes[part] = _episodes(part, left[part], parts, by_power=by_power, known=known)
+        standing = [e for of_part in episodes.values() for e in of_part]
+        if not standing:
+            return found
+        largest = max(standing, key=lambda e: (len(e.nodes), -e.size, e.part))
         covering = [
             e
-            for e in episodes
+            for e in standing
             if len(e.nodes & largest.nodes) >= part_policy().covers * len(largest.nodes)
             and e.troubles[0].start <= largest.troubles[-1].start
             and largest.troubles[0].start <= e.troubles[-1].start
@@ -160,40 +173,39 @@ def _elect(
         # Where nodes only went dark, and not for their power, the rules of outages tell of it.
         if _family(best.troubles, best.part) != IncidentFamily.NODES_NOT_READY:
             found |= dict.fromkeys(taken, best.part)
-        left = [t for t in left if t.hypothesis.id not in taken]
-    return found
+        changed = sorted({part for t in best.troubles for part in t.parts})
+        for part in changed:
+            left[part] = [t for t in left[part] if t.hypothesis.id not in taken]
 
 
 def _episodes(
-    troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: Callable[[datetime], int]
+    part: Part,
+    mine: Sequence[Trouble],
+    parts: PartIndex,
+    *,
+    by_power: bool,
+    known: Callable[[datetime], int],
 ) -> list[_Episode]:
     """Stretches of trouble under one part with enough nodes of it."""
     rule, table = (part_policy().power if by_power else part_policy().sudden), part_policy()
-    by_part: dict[Part, list[Trouble]] = defaultdict(list)
-    for trouble in troubles:
-        if by_power and trouble.hypothesis.family not in (POWER, GONE):
-            continue
-        for part in trouble.parts:
-            by_part[part].append(trouble)
+    if not mine or (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
+        return []
     found = []
-    for part, mine in by_part.items():
-        if (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
+    for episode in map(_in_common, together(mine, rule.within)):
+        if not episode:
             continue
-        for episode in map(_in_common, together(mine, rule.within)):
-            if not episode:
-                continue
-            began = episode[0].start
-            size = parts.size(part, began)
-            if not by_power and size >= table.all * known(began):
-                continue
-            families_ = {t.hypothesis.family for t in episode}
-            if by_power and POWER not in families_:
-                continue
-            nodes = frozenset(t.node for t in episode if not t.of_itself)
-            if any(t.of_itself for t in episode) or rule.are_met(
-                peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size
-            ):
-                found.append(_Episode(part, tuple(episode), nodes, size))
+        began = episode[0].start
+        size = parts.size(part, began)
+        if not by_power and size >= table.all * known(began):
+            continue
+        families_ = {t.hypothesis.family for t in episode}
+        if by_power and POWER not in families_:
+            continue
+        nodes = frozenset(t.node for t in episode if not t.of_itself)
+        if any(t.of_itself for t in episode) or rule.are_met(
+            peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size
+        ):
+            found.append(_Episode(part, tuple(episode), nodes, size))
     return found
 
 
@@ -353,6 +365,8 @@ def root_of(cluster: str, part: Part) -> Entity:
             return Entity(cluster, rack=part.name)
         case "leaf":
             return Entity(cluster, switch=part.name)
+        case GroupKind.INPUTS:
+            return Entity(cluster)
     return Entity(cluster, part=part)
 
 

@@ -98,7 +98,7 @@ class IncidentStates:
             return None if hit else self._worked_on(h)
         row = self._row(h)
         ours = h.family in policy().maintenance.expected
-        if (ours or not hit) and (planned := self._planned(h, row)) is not None:
+        if (ours or not hit) and (planned := self._planned(h.root.node, row)) is not None:
             return planned
         mark = row.fact.worked_on if row is not None and row.fact is not None else None
         if (has_deadline(h) or is_unread(h)) and (mark is None or mark.ends != "held"):
@@ -124,15 +124,14 @@ class IncidentStates:
         named = h.root.node if h.place.kind is not PlaceKind.SHARED else None
         return self._state.nodes.get(named) if named is not None else None
 
-    def _planned(self, h: Hypothesis, row: NodeRow | None) -> Expectation | None:
+    def _planned(self, node: str | None, row: NodeRow | None) -> Expectation | None:
         """Why a fault is left to whoever works on the node by a request of our own."""
         if row is None or not any(key.startswith(SignalKind.NODE_PLANNED_WORK) for key in row.seen):
             return None
         known = (
             document.incident
             for document in self._state.documents.values()
-            if document.incident.family == IncidentFamily.PLANNED_WORK
-            and document.incident.root.node == h.root.node
+            if document.incident.family == IncidentFamily.PLANNED_WORK and document.incident.root.node == node
         )
         closed = self._incarnations.closed(incident.id for incident in known)
         return planned_at(row, closed.values())
@@ -140,12 +139,19 @@ class IncidentStates:
     def _worked_on(self, h: Hypothesis) -> Expectation | None:
         """Why a fault of what several nodes share is left alone: nearly all of them had been taken in hand before it began."""
         nodes = h.nodes or self._nodes_of(SharedGroup.parse(h.place.name))
-        rows = [self._state.nodes.get(node) for node in nodes]
-        works = [work_at(row, h.last_at) for row in rows if row is not None]
-        mine = [work for work in works if work is not None and work.since <= h.fault_at]
+        rows = ((node, self._state.nodes.get(node)) for node in nodes)
+        mine = [says for node, row in rows if row is not None and (says := self._in_hand(h, node, row))]
         if not mine or len(mine) < policy().maintenance.nearly_all * len(nodes):
             return None
-        return Expectation(f"{len(mine)} of its {len(nodes)} nodes: {mine[0].says}", None)
+        return Expectation(f"{len(mine)} of its {len(nodes)} nodes: {mine[0]}", None)
+
+    def _in_hand(self, h: Hypothesis, node: str, row: NodeRow) -> str:
+        """What says that somebody had taken a node in hand before, or has announced work there; empty where nothing does."""
+        work = work_at(row, h.last_at)
+        if work is not None and work.since <= h.fault_at:
+            return work.says
+        planned = self._planned(node, row)
+        return planned.says if planned is not None else ""
 
     def _nodes_of(self, part: SharedGroup) -> list[str]:
         """All nodes of a part that tells of itself while none of them is in trouble."""

@@ -345,6 +345,8 @@ class Publisher:
         What is announced hits whatever runs there until then, also what comes after the notice.
         """
         jobs = {job.key: job for job in h.jobs}
+        if h.spares_jobs:
+            return jobs
         moments = {h.fault_at, h.last_at, *([now] if is_pending(h, now) else [])}
         for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
             for at in sorted(moments):

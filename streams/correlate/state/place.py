@@ -56,12 +56,14 @@ class GroupKind(StrEnum):
     """A step of the workload manager before or after each job."""
     OUTPUT = JOB_OUTPUT
     """What the pods of one namespace print."""
+    INPUTS = "power-inputs"
+    """The cluster's power: hosts that lose an input together, of which no part is known that they share."""
     NODES = "nodes"
     """The cluster itself: nodes that are NotReady together."""
 
 
 class SharedGroup(NamedTuple):
-    """Nodes that share something. Storage and the cluster are one group each, without a name."""
+    """Nodes that share something. Storage, power and the cluster are one group each, without a name."""
 
     kind: str
     name: str = ""
@@ -79,6 +81,7 @@ class SharedGroup(NamedTuple):
 
 
 STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
+INPUTS = SharedGroup(GroupKind.INPUTS)
 RESOLVER = "resolver"
 """The service that resolves names for the cluster, and the kind of its part."""
 SERVERS = "servers"

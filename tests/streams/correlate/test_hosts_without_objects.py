@@ -339,9 +339,16 @@ def test_a_switch_that_loses_other_links_than_those_of_the_dark_rack_is_its_own_
     assert racks_of(found) == ["rack r1", "switch lf-3"]
 
 
-def test_feeds_of_two_racks_are_not_one() -> None:
-    found = told([*heard(NIDS), feed_lost("pdu-7a", 0), feed_lost("pdu-8a", 1), *unpowered(NIDS[:4], 2)], 400)
-    assert {"node pdu-7a", "node pdu-8a"} <= set(racks_of(found))
+def test_of_the_feeds_of_two_racks_neither_is_the_one_that_hosts_lost() -> None:
+    signals = [*heard(NIDS), feed_lost("pdu-7a", 0), feed_lost("pdu-8a", 1), *unpowered(NIDS[:4], 2)]
+    (incident,) = told(signals, 400)
+    assert racks_of([incident]) == ["cluster"]
+    assert "pdu-7a, pdu-8a report it as well" in incident.reason
+
+
+def test_feeds_of_two_racks_are_not_one_where_no_host_lost_an_input() -> None:
+    found = told([*heard(NIDS), feed_lost("pdu-7a", 0), feed_lost("pdu-8a", 1)], 400)
+    assert set(racks_of(found)) == {"node pdu-7a", "node pdu-8a"}
 
 
 SPOKEN_FOR = [
