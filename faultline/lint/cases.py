@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from runbooks.engine.case_result import CaseResult
-from streams.detect import Detector, sxid_catalog, xid_catalog
+from streams.detect import Detector, managers, sxid_catalog, xid_catalog
 from streams.detect.kube_events import EventRow
 from streams.detect.kube_events import sheet as kube_sheet
 from streams.detect.matching.log_patterns import PatternRow, PatternSample, load_sheet, sheet_names
@@ -29,13 +29,30 @@ _BY_REGISTERS = frozenset({154, *range(144, 151)})
 def catalog_cases() -> dict[str, Callable[[], Iterator[CaseResult]]]:
     """The cases of the catalog that is in force, by the name of their table. A table's cases run when they are asked for."""
     sheets = {f"lines/{name}": partial(_of_sheet, name) for name in sheet_names()}
-    return {**sheets, "xid": _of_xids, "sxid": _of_sxids, "kube": _of_events, "metrics": _of_metrics}
+    return {
+        **sheets,
+        "xid": _of_xids,
+        "sxid": _of_sxids,
+        "kube": _of_events,
+        "metrics": _of_metrics,
+        "managers": _of_managers,
+    }
 
 
 def _of_sheet(name: str) -> Iterator[CaseResult]:
     lines = load_sheet(name)
     for row in lines.rows:
         yield from _of_row(row, lines.written_by == "pod")
+
+
+def _of_managers() -> Iterator[CaseResult]:
+    for number, sample in enumerate(managers.sheet().samples):
+        found = [
+            {name: value for name, value in end._asdict().items() if value}
+            for end in managers.ends_of(sample.text)
+        ]
+        wanted = list(sample.ends)
+        yield CaseResult(f"sample {number}", () if found == wanted else (f"{found} instead of {wanted}",))
 
 
 def _of_row(row: PatternRow, is_of_pod: bool) -> Iterator[CaseResult]:

@@ -15,6 +15,7 @@ from streams.correlate.sightings import Sighting
 from streams.detect import (
     alerts,
     kube_events,
+    managers,
     noise,
     sel,
     smi_query,
@@ -43,6 +44,7 @@ _KINDS: Mapping[str, Any] = {
     "kube": kube_events.EventSheet,
     "sel": sel.SelSheet,
     "alerts": alerts.AlertSheet,
+    "managers": managers.ManagerSheet,
     "prose": prose.Prose,
     "noise": noise.DedupRules,
     "smi": smi_query.SmiSheet,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from faultline.reference.markdown import Row, code, table, text
 from streams.correlate.policy.families import families
+from streams.detect import managers
 from streams.detect.alerts import sheet as alert_sheet
 from streams.detect.catalog import load_catalog
 from streams.detect.kube_events import sheet as kube_sheet
@@ -45,6 +46,7 @@ def catalog_page() -> Iterator[str]:
     yield from table(("value", "words", "action", "severity"), recovery)
     yield from _sxids()
     yield from _patterns()
+    yield from _managers()
     yield from _unknown()
     yield from _kubernetes()
     yield from _management()
@@ -211,6 +213,15 @@ def _unknown() -> Iterator[str]:
     ]
     rows += [(text(one.author), "shape", code(one.opens)) for one in sheet.shapes]
     yield from table(("author", "known by", "as"), rows)
+
+
+def _managers() -> Iterator[str]:
+    yield "## Managers of fabrics"
+    yield ""
+    yield "What these say of links and switches is about the ports that the line names, never about the host that they run on."
+    yield ""
+    yield ", ".join(map(code, managers.sheet().programs))
+    yield ""
 
 
 def _patterns() -> Iterator[str]:

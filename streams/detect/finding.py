@@ -18,8 +18,9 @@ Attributes = dict[str, Attribute]
 class Finding(NamedTuple):
     """One thing an observation reports, and where. The detector adds the line's own node, and its pod unless `pod` names another.
 
-    `node` is the node a line is about, where another one wrote it. With `on_switch` the line's host is the switch. `text` is the
-    part of the line that counts as evidence.
+    `node` is the node a line is about, where another one wrote it. With `on_switch` the line's host is the switch. With
+    `of_others` it is about what it names alone, and has no place where it names none. `text` is the part of the line that counts
+    as evidence.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Finding(NamedTuple):
     nic: str | None = None
     port: str | None = None
     on_switch: bool = False
+    of_others: bool = False
     rank: int | None = None
     pod: PodRef | None = None
     job: JobRef | None = None

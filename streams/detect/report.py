@@ -101,7 +101,7 @@ def _is_of_controller(finding: Finding, node: str) -> bool:
 def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     node = finding.node
     of_another = finding.job is not None or (isinstance(observation, LogLine) and finding.pod is not None)
-    if node is None and not of_another:
+    if node is None and not of_another and not finding.of_others:
         node = _node(
             observation
         )  # a controller's line about a job or pod is not from the node where that runs
@@ -110,7 +110,8 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     if node is not None and _is_of_controller(finding, node):
         node = _CONTROLLER.sub("", node, count=1)
     # A pod that relays the kernel's log or the control plane's Events is not the faulty entity.
-    of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
+    of_node = finding.of_others or finding.kind.startswith(("gpu.", "node."))
+    of_pod = isinstance(observation, LogLine) and not of_node
     return Entity(
         cluster,
         node=node,

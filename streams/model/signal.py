@@ -27,6 +27,8 @@ name of the series at its entity, since when it may be so (ms), and the value th
 
 CONTROLLER = "controller"
 """Attribute of what is said of a host under the name of its management controller: that name."""
+MANAGER = "manager"
+"""Attribute of what the manager of a fabric says of other machines' ports: the host that it runs on."""
 RELAYED = "relayed"
 """Attribute of what a pod said of hardware: anybody can print such a line, so it is likely at most."""
 PRINTED_BY = "printed_by"

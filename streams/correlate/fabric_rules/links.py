@@ -14,7 +14,6 @@ from streams.correlate.fabric_rules.nic_timeline import (
     LinkEvent,
     counted_since,
     how_many,
-    kind_of_name,
     link_events,
     of_port,
 )
@@ -339,7 +338,7 @@ class _Group:
         """One more moment of it."""
         self.events.append(m)
         self.nics.add(m.nic)
-        self.kinds.add(kind_of_name(m.name, m.by_host))
+        self.kinds.add(m.kind_of_name)
         self.lasts |= m.end is None
         ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
         self.over_at = max(ends, default=None)
@@ -384,7 +383,7 @@ def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: C
 
 def _falls_with(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
     """Whether a link goes down as that of the group does, under another kind of name: the switch's, of a NIC that had errors."""
-    if m.part != "down" or kind_of_name(m.name, m.by_host) in group.kinds:
+    if m.part != "down" or m.kind_of_name in group.kinds:
         return False
     downs = (e for e in events if e.part == "down" and e.nic in group.nics)
     return any(abs(e.at - m.at) <= config.skew for e in downs)
@@ -398,7 +397,7 @@ def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Co
     if m.at - first.at > config.board:
         return False
     broke = m.part in _BROKEN and first.part in _BROKEN
-    return broke or kind_of_name(m.name, m.by_host) not in kinds
+    return broke or m.kind_of_name not in kinds
 
 
 def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Entity:
@@ -406,7 +405,7 @@ def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Ent
 
     All NICs that failed with it are considered, so that clock skew does not matter.
     """
-    kinds = {kind_of_name(first.name, first.by_host)}
+    kinds = {first.kind_of_name}
     near = [
         m
         for m in events

@@ -20,7 +20,7 @@ from streams.correlate.state.rows import PortRow, of_kind
 from streams.model.clock import from_millis
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
-from streams.model.signal import SERIES, SINCE
+from streams.model.signal import MANAGER, SERIES, SINCE
 
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
@@ -49,7 +49,18 @@ class LinkEvent:
     @property
     def by_host(self) -> bool:
         """Whether the host itself reports it, and therefore is alive."""
-        return self.sighting.entity.switch is None
+        return self.sighting.entity.switch is None and MANAGER not in self.sighting.attributes
+
+    @property
+    def kind_of_name(self) -> str:
+        """The kind of the NIC's name: `port`, `address`, `rdma`, `adapter` (a subnet's `HCA-3`) or `interface`."""
+        if self.sighting.entity.switch is not None:
+            return "port"
+        if self.name.nic is None or ":" in self.name.nic:
+            return "address"
+        if self.name.nic.startswith("HCA-"):
+            return "adapter"
+        return "rdma" if _RDMA.match(self.name.nic) else "interface"
 
 
 def of_port(row: PortRow) -> list[Sighting]:
@@ -67,17 +78,8 @@ def how_many(events: Iterable[LinkEvent]) -> int:
     """The least number of NICs: names of different kinds may mean the same one, names of one kind do not."""
     kinds: dict[str, set[str]] = {}
     for m in events:
-        kinds.setdefault(kind_of_name(m.name, m.by_host), set()).add(m.nic)
+        kinds.setdefault(m.kind_of_name, set()).add(m.nic)
     return max(map(len, kinds.values()), default=0)
-
-
-def kind_of_name(name: Entity, by_host: bool) -> str:
-    """The kind of a NIC's name: `port`, `address`, `rdma` or `interface`."""
-    if not by_host:
-        return "port"
-    if name.nic is None or ":" in name.nic:
-        return "address"
-    return "rdma" if _RDMA.match(name.nic) else "interface"
 
 
 def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:

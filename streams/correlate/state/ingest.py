@@ -213,7 +213,7 @@ class Ingest:
             and entity.switch
             and entity.port
         ):
-            self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
+            self._at_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind == SignalKind.GPU_NVLINK and (tray := tray_of(seen)) is not None:
             self._on_node(tray, seen, touched)
         elif seen.kind == SignalKind.NODE_GPUS and entity.node:
@@ -252,13 +252,15 @@ class Ingest:
         there = placed(seen)
         there = self._of_switch(there) if there is not None else None
         if there is not None and there.entity.switch and there.entity.port:
-            name = f"{there.entity.switch}/{there.entity.port}"
-            if there.text("peer_node") or there.text("peer_switch"):
-                # A subnet's manager names both ends: it tells of the cable as well.
-                touched |= self._facts.heard(name, self._cable(there))
-            self._on_port(name, there, touched)
+            self._at_port(f"{there.entity.switch}/{there.entity.port}", there, touched)
         elif there is not None and there.entity.node:
             self._on_node(there.entity.node, there, touched)
+
+    def _at_port(self, name: str, seen: Sighting, touched: Touched) -> None:
+        """What is said of a port; where a fabric's manager names both ends of its link, the cable is kept as well."""
+        if seen.kind == SignalKind.FABRIC_LINK and (seen.text("peer_node") or seen.text("peer_switch")):
+            touched |= self._facts.heard(name, self._cable(seen))
+        self._on_port(name, seen, touched)
 
     def _on_port(self, name: str, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("port", name, self._state.ports):

@@ -63,6 +63,8 @@ class PatternRow(Strict):
     """Only where the same place was firing: every boot prints such lines too."""
     programs: tuple[str, ...] = ()
     """Only from these programs, or from a line that names none; empty for any program."""
+    itself: bool = False
+    """It is about the host that it was logged on, though lines of this sheet are about others."""
     report: str | None = None
     """Several lines report one fault: the first of the rows with the same `report` counts, the others repeat it."""
     report_by: tuple[str, ...] = ()
@@ -81,10 +83,10 @@ class PatternSheet(Strict):
     separators, and that are left out where the line may be cut within them (`whole_number.py`).
 
     `written_by` says who logs these lines. A kernel message from another program is a quotation; the host of a switch's line is
-    the switch.
+    the switch, and the host of a manager's none of the ports that the line is about (`managers.yaml`).
     """
 
-    written_by: Literal["host", "kernel", "pod", "switch"] = "host"
+    written_by: Literal["host", "kernel", "manager", "pod", "switch"] = "host"
     integers: tuple[str, ...] = ()
     counts: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from streams.detect import managers
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns, related_lines
 from streams.detect.matching.log_patterns import Hit, PatternTable
@@ -35,6 +36,7 @@ class PatternFamily:
         self._sheet = sheet
         self._ending = any(row.ends for row in self.patterns.sheet.rows)
         self._on_switch = self.patterns.sheet.written_by == "switch"
+        self._by_manager = self.patterns.sheet.written_by == "manager"
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, in order."""
@@ -99,7 +101,7 @@ class PatternFamily:
         if isinstance(pci, str) and (canonical := canonical_pci(pci)):
             attributes["pci"] = canonical
         port = attributes.get("port", attributes.get("port_id"))
-        return Finding(
+        found = Finding(
             hit.row.kind,
             hit.row.severity,
             attributes,
@@ -111,6 +113,11 @@ class PatternFamily:
             on_switch=self._on_switch,
             text=line.text,
         )
+        if hit.row.itself or not (hit.row.kind.startswith("fabric.") or self._on_switch):
+            return found
+        if self._by_manager:
+            return managers.placed(found, line, hit.start, hit.end, stream)
+        return managers.placed(found, line, line.start, hit.end, stream) if managers.speaks(line) else found
 
 
 _SAME_STATE = {"cable_unplugged": "link_down"}

@@ -24,7 +24,7 @@ _MESSAGE_FIELD = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?[=:]\s?\\?[\"']$")
 _MESSAGE_OPENS = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?=\s?\\?[\"'](?=.)")
 _CLOCKWORK = re.compile(r"[\dTZ:.,+/|;-]{1,40}$")
 _LEVEL = re.compile(
-    r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info?|inf|wrn|dbg|ftl|debug|fatal|stdout|stderr)[:|]?$",
+    r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info?|inf|wrn|dbg|ftl|debug|fatal|minor|major|stdout|stderr)[:|]?$",
     re.IGNORECASE,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
