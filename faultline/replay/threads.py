@@ -24,6 +24,8 @@ from streams.model.run import EffectRecord, EffectState, Target
 from streams.model.thread import MEMBER, Post, Thread
 
 DEBOUNCE_S = float(SlackSettings().debounce_s)
+CHANNEL = "replayed"
+"""The one channel of a replay: all incidents have threads there, also those for a job's owner."""
 _BEFORE = datetime.min.replace(tzinfo=UTC)
 
 
@@ -101,7 +103,8 @@ class RecordedThreads:
                 self._sources.changed[entry.incident] = None
 
     def _thread(self, incident: str, cluster: str, now: datetime) -> Thread:
-        return self._threads.get(incident) or Thread(incident, cluster, "", created_at=now, updated_at=now)
+        known = self._threads.get(incident)
+        return known or Thread(incident, cluster, CHANNEL, created_at=now, updated_at=now)
 
     def _known(self, incident: str, cluster: str) -> Thread:
         return self._thread(incident, cluster, self._now)
