@@ -58,6 +58,8 @@ def _of_managers() -> Iterator[CaseResult]:
 def _of_row(row: PatternRow, is_of_pod: bool) -> Iterator[CaseResult]:
     for number, sample in enumerate(row.samples):
         found = signals(f"{sample.before}\n{sample.text}" if sample.before else sample.text, is_of_pod)
+        if row.kind != SignalKind.FABRIC_NIC_NAMES:
+            found = tuple(one for one in found if one.kind != SignalKind.FABRIC_NIC_NAMES)
         lacks = (
             [] if len(found) == (2 if sample.before else 1) else [f"{len(found)} signals in {sample.text!r}"]
         )
@@ -173,11 +175,11 @@ def _detector() -> Detector:
 
 
 def firm(found: tuple[Signal, ...]) -> list[Signal]:
-    """The signals without weak signs and that a host has GPUs: those are context, and may stand beside anything."""
+    """The signals without weak signs, that a host has GPUs and a NIC names: those are context, and may stand beside anything."""
     return [
         one
         for one in found
-        if one.kind != SignalKind.NODE_GPUS
+        if one.kind not in (SignalKind.NODE_GPUS, SignalKind.FABRIC_NIC_NAMES)
         and (one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes)
     ]
 

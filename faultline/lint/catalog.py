@@ -16,6 +16,7 @@ from streams.detect import (
     alerts,
     kube_events,
     managers,
+    nic_names,
     noise,
     sel,
     smi_query,
@@ -52,6 +53,7 @@ _KINDS: Mapping[str, Any] = {
     "sign_words": weak_signs.SignWords,
     "first_values": first_values.FirstValues,
     "pauses": pause_counters.PauseSheet,
+    "nic_labels": nic_names.NicLabelSheet,
 }
 """By file, or by folder: what a table has to be."""
 

@@ -13,6 +13,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, distinct
 from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.nic_names import NO_NAMES, NicNames, nic_names
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.clock import span, to_the_second
 from streams.model.incident import Certainty
@@ -54,12 +55,32 @@ def weighed_roots(
     """
     result = NodeRoots()
     late = {h.id for h in roots if _is_read_again(h, config)} if len(roots) > 1 else set()
+    names = nic_names(row.nics)
+    of_nic = [
+        h for h in roots if h.family in _OF_NICS and h.certainty is not Certainty.WEAK and h.opens_alone
+    ]
+    # What a NIC itself shows comes before what its jobs' connections show of it.
+    proven = {h.id for h in silent if any(_same_nic(r, h, len(of_nic), names, config) for r in of_nic)}
     ranked = sorted(
         [*roots, *silent],
-        key=lambda h: (h.certainty is Certainty.WEAK, -families()[h.family].rank, h.fault_at, h.id),
+        key=lambda h: (
+            h.certainty is Certainty.WEAK,
+            h.id in proven,
+            -families()[h.family].rank,
+            h.fault_at,
+            h.id,
+        ),
     )
     for root in ranked:
-        host = next((h for h in result.independent if _takes_in(h, root, closed, config)), None)
+        host = next(
+            (
+                h
+                for h in result.independent
+                if _takes_in(h, root, closed, config, names)
+                or (root.id in proven and h in of_nic and _same_nic(h, root, len(of_nic), names, config))
+            ),
+            None,
+        )
         why = ""
         if host is None and root.id in late and root.family not in policy().handled.apart:
             host, why = next((h for h in result.independent if h.id in late), None), _READ_AGAIN
@@ -77,6 +98,36 @@ def weighed_roots(
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
     result.independent = [_with_readiness(h, not_ready, config, missed_alone) for h in result.independent]
     return result
+
+
+_OF_NICS = (IncidentFamily.PFC_STORM, IncidentFamily.NIC_LINK)
+
+
+def _nics(h: Hypothesis) -> tuple[str, ...]:
+    """What its host calls the NICs that a root is about, as far as known."""
+    return h.fact_texts("nics") or (
+        (h.root.nic,) if h.family == IncidentFamily.SILENT_NODE and h.root.nic else ()
+    )
+
+
+def _same_nic(host: Hypothesis, silent: Hypothesis, candidates: int, names: NicNames, config: Config) -> bool:
+    """Whether failing connections meet at the NIC that shows a fault itself, by whatever names.
+
+    Where nothing joins or parts the names, the only NIC of the node that shows one at the time is it.
+    """
+    if not _nics(silent):
+        return False
+    relation = names.relation(_nics(host), _nics(silent), silent.fault_at)
+    if not _nics(host) and host.root.nic:
+        # Only a cable names it, maybe otherwise than its host does: that parts nothing.
+        cabled = names.relation((host.root.nic,), _nics(silent), silent.fault_at)
+        relation = "same" if cabled == "same" else "open"
+    if host.cleared_at is not None and silent.fault_at > host.cleared_at + config.linger:
+        return False
+    if host.fault_at > silent.last_at + config.before:
+        return False
+    near = abs(host.fault_at - silent.fault_at) <= config.before
+    return relation == "same" or (relation == "open" and candidates == 1 and near)
 
 
 def stands_alone(
@@ -119,8 +170,21 @@ def _take_in_later(
         )
 
 
-def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:
+def _takes_in(
+    host: Hypothesis,
+    other: Hypothesis,
+    closed: Mapping[str, datetime],
+    config: Config,
+    names: NicNames = NO_NAMES,
+) -> bool:
     if not _explains(host, other, config):
+        return False
+    # A NIC that floods its switch is no reason for which another one loses its link.
+    if (
+        _nics(host)
+        and _nics(other)
+        and names.relation(_nics(host), _nics(other), other.fault_at) == "different"
+    ):
         return False
     # An old line that is read now (a log read again) is asked about: it must not hold up what is seen to happen now.
     if _came_late(host, config) and not _came_late(other, config):

@@ -34,6 +34,7 @@ KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "a
     SignalKind.JOB_RANK,
     SignalKind.JOB_ALLOCATION,
     SignalKind.FABRIC_NEIGHBOUR,
+    SignalKind.FABRIC_NIC_NAMES,
     SignalKind.NODE_GPUS,
 }
 """Kinds that the label of an alert may name."""

@@ -26,6 +26,7 @@ from streams.detect.metrics.first_values import FirstBadValues
 from streams.detect.metrics.gpu_hosts import GpuHosts
 from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import NcclRanks
+from streams.detect.nic_names import NicLabels, NicNames
 from streams.detect.off_bus import OffBus
 from streams.detect.printed_objects import PrintedObjects
 from streams.detect.sel import Sel
@@ -115,6 +116,7 @@ def line_families() -> tuple[LineFamily, ...]:
         CommInit(),
         RootCause(),
         PatternFamily("nic"),
+        NicNames(),
         PatternFamily("pfc"),
         Host("kernel"),
         Host("host"),
@@ -146,7 +148,7 @@ def last_resorts() -> tuple[LastResort, ...]:
 @cache
 def sample_families() -> tuple[SampleFamily, ...]:
     """Families of samples."""
-    return (DcgmXid(), PauseCounters(), MetricRules(), FirstBadValues(), GpuHosts())
+    return (DcgmXid(), PauseCounters(), MetricRules(), FirstBadValues(), GpuHosts(), NicLabels())
 
 
 @cache

@@ -27,6 +27,7 @@ class SignalKind(StrEnum):
     NCCL_ERROR = "nccl.error"
     FABRIC_LINK = "fabric.link"
     FABRIC_NEIGHBOUR = "fabric.neighbour"
+    FABRIC_NIC_NAMES = "fabric.nic_names"
     FABRIC_PFC_STORM = "fabric.pfc_storm"
     NODE_CONDITION = "node.condition"
     NODE_GPUS = "node.gpus"

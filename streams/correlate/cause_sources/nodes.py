@@ -26,6 +26,7 @@ from streams.correlate.node_rules.node_death import LivenessWindow, liveness_win
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import ProgressReports
+from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.node_work import HABIT, usual_time, with_absences, work_over_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
@@ -96,18 +97,18 @@ class HostCauses(CauseSource):
             for kind in (SignalKind.FABRIC_LINK, SignalKind.NODE_MAINTENANCE)
             for s in of_kind(row.seen, kind)
         ]
-        lost = host_links(self._cluster, node, links_seen, ports, row.fact, self._incarnations, config)
+        lost = host_links(self._cluster, node, links_seen, ports, row, self._incarnations, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))
         found = [
             *gpu_faults(node, seen, self._incarnations, config),
-            *host_storms(self._cluster, node, seen, ports, self._incarnations, config),
+            *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, seen, self._incarnations),
         ]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)
         missed_after = config.missed_late if watched_by_slurm else config.doubt_settle
-        found += [nic_link(fault, ports, excused, config, missed_after) for fault, excused in links]
+        found += [nic_link(fault, row, ports, excused, config, missed_after) for fault, excused in links]
         if (left := row.left_at) is not None:
             stood = self._placements.on_node
             found = [

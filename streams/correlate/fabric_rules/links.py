@@ -6,7 +6,7 @@ and is no incident by itself. The third time it flaps (gpud, ib flap: three time
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -23,11 +23,11 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import Sighting, latest_end
 from streams.correlate.state.incarnations import Incarnations, firing_intervals
+from streams.correlate.state.nic_names import NO_NAMES, NicNames, nic_names
 from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, PortRow
 from streams.model.entity import Entity
-from streams.model.facts import NodeFact
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
@@ -82,6 +82,9 @@ class LinkFault:
     def downs(self, skew: timedelta) -> list[datetime]:
         """Every time a link of it went down: host, switch and the counters that are read afterwards counted once."""
         falls = [m for m in self.events if m.part in ("down", "bounced")]
+        # One fall that is reported under several names is one: of each, what the first to report it says counts.
+        first = {(m.nic, m.start, m.name.switch): m.name.nic for m in reversed(falls)}
+        falls = [m for m in falls if first[m.nic, m.start, m.name.switch] == m.name.nic]
         seen = [m.at for m in falls if counted_since(m.sighting) is None]
         found: list[datetime] = []
         for m in falls:
@@ -116,11 +119,12 @@ def host_links(
     node: str,
     seen: Sequence[Sighting],
     ports: Mapping[str, PortRow],
-    fact: NodeFact | None,
+    row: NodeRow,
     incarnations: Incarnations,
     config: Config,
 ) -> list[LinkFault]:
     """The link faults of a host, sorted by when they began. `ports` are the switch ports with this node at their end."""
+    fact, names = row.fact, nic_names(row.nics)
     # What another device says of a node by name may be meant of a switch, where unknown such a node.
     reports = [
         (s, Entity(cluster, node=node, nic=s.entity.nic))
@@ -148,9 +152,9 @@ def host_links(
         if s.firing and s.kind == SignalKind.NODE_MAINTENANCE and s.text("subtype") in _GOES
     ]
     back = max((s.at for s in seen if not s.firing and s.kind == SignalKind.FABRIC_LINK), default=None)
-    events = [m for m in link_events(reports, config) if not _went_with_host(m, shut, back, config)]
+    events = [m for m in link_events(reports, names, config) if not _went_with_host(m, shut, back, config)]
     faults = _grouped(Place(PlaceKind.NODE, node), "link", events, incarnations, config)
-    return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
+    return [replace(fault, switches=_switches(fault, names, cabled, leaf)) for fault in faults]
 
 
 _GOES = ("shutdown", "reboot")
@@ -172,7 +176,7 @@ def uplink(
         row.link.peer_switch for row in ends if row.link and row.link.peer_switch
     }
     faults = _grouped(
-        Place(PlaceKind.PORT, name), "fabric", link_events(reports, config), incarnations, config
+        Place(PlaceKind.PORT, name), "fabric", link_events(reports, NO_NAMES, config), incarnations, config
     )
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
 
@@ -236,6 +240,7 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
 
 def nic_link(
     fault: LinkFault,
+    row: NodeRow,
     ports: Mapping[str, PortRow],
     excused: Sequence[str],
     config: Config,
@@ -247,6 +252,7 @@ def nic_link(
     """
     found = verdict(fault, config)
     down = how_many(m for m in fault.events if m.part in ("down", "bounced"))
+    names = nic_names(row.nics)
     mine = {(m.name.switch, m.name.port) for m in fault.events}
     others = [p for p in ports.values() if p.link and (p.link.switch, p.link.port) not in mine]
     alive = fault.by_host or any(not _is_down(p) for p in others)
@@ -254,7 +260,9 @@ def nic_link(
     hard = found.lasting and alive and down == 1 and not bonded and not excused
     facts: dict[str, Attribute] = {
         "hard": hard,
-        "nics": tuple(sorted({m.name.nic for m in fault.events if m.name.nic}))[:16],
+        "nics": tuple(sorted({n for m in fault.events if m.name.nic for n in names.of(m.name.nic, m.at)}))[
+            :16
+        ],
         "links_failed": max(down, 1),
         "link": found.rule,
         "maintenance": MAINTENANCE in excused,
@@ -338,7 +346,7 @@ class _Group:
         """One more moment of it."""
         self.events.append(m)
         self.nics.add(m.nic)
-        self.kinds.add(m.kind_of_name)
+        self.kinds |= m.kinds
         self.lasts |= m.end is None
         ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
         self.over_at = max(ends, default=None)
@@ -383,13 +391,13 @@ def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: C
 
 def _falls_with(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
     """Whether a link goes down as that of the group does, under another kind of name: the switch's, of a NIC that had errors."""
-    if m.part != "down" or m.kind_of_name in group.kinds:
+    if m.part != "down" or not m.kinds.isdisjoint(group.kinds):
         return False
     downs = (e for e in events if e.part == "down" and e.nic in group.nics)
     return any(abs(e.at - m.at) <= config.skew for e in downs)
 
 
-def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Config) -> bool:
+def _together(first: LinkEvent, m: LinkEvent, kinds: Set[str], config: Config) -> bool:
     """Whether two NICs of a host that are in trouble at the same time are one fault: both broke, or both are one NIC.
 
     A name of another kind than all those known may be the same NIC: an address, an interface, an RDMA device, a switch port.
@@ -397,7 +405,7 @@ def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Co
     if m.at - first.at > config.board:
         return False
     broke = m.part in _BROKEN and first.part in _BROKEN
-    return broke or m.kind_of_name not in kinds
+    return broke or m.kinds.isdisjoint(kinds)
 
 
 def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Entity:
@@ -405,13 +413,15 @@ def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Ent
 
     All NICs that failed with it are considered, so that clock skew does not matter.
     """
-    kinds = {first.kind_of_name}
     near = [
         m
         for m in events
         if m.at >= first.at
         and m.part != "context"
-        and ((m.at - first.at <= config.board and m.nic == first.nic) or _together(first, m, kinds, config))
+        and (
+            (m.at - first.at <= config.board and m.nic == first.nic)
+            or _together(first, m, first.kinds, config)
+        )
     ]
     best = min(near, key=lambda m: (_rank(m.name), m.name.nic or "", m.name.switch or "", m.nic))
     mine = [m.name for m in near if m.nic == best.nic] or [m.name for m in near]
@@ -437,11 +447,15 @@ def _fault(place: Place, group: _Group, context: Sequence[LinkEvent], config: Co
     return LinkFault(place, group.leader, group.incarnation, tuple(group.events), near)
 
 
-def _switches(fault: LinkFault, cabled: Mapping[str | None, str], leaf: str | None) -> frozenset[str]:
+def _switches(
+    fault: LinkFault, names: NicNames, cabled: Mapping[str | None, str], leaf: str | None
+) -> frozenset[str]:
     """The switches of the fault: by reporting ports, else the named NICs' cables, else the only cable, else the leaf label."""
     broken = [m for m in fault.events if m.part in _BROKEN] or list(fault.events)
     found = {m.name.switch for m in broken if m.name.switch}
-    found |= {cabled[m.name.nic] for m in broken if m.name.nic in cabled}
+    found |= {
+        cabled[nic] for m in broken if m.name.nic for nic in names.of(m.name.nic, m.at) if nic in cabled
+    }
     if not found and len(set(cabled.values())) == 1:
         found = set(cabled.values())
     if not found and leaf:

@@ -1,13 +1,12 @@
 """Link events by NIC: which names mean the same NIC, and when each fault began and ended.
 
 A NIC has several names (`eth2`, `mlx5_2`, its PCI address, the switch port it is attached to). Names in one line or of one cable
-mean the same NIC.
+mean the same NIC, and those that something joined before (`nic_names.py`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -16,13 +15,13 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
+from streams.correlate.state.nic_names import NicNames, host_names
 from streams.correlate.state.rows import PortRow, of_kind
 from streams.model.clock import from_millis
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
+from streams.model.nics import nic_name_kind
 from streams.model.signal import MANAGER, SERIES, SINCE
-
-_RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +32,8 @@ class LinkEvent:
     part: Part
     nic: str
     """The NIC, by the first of all its names; not for display."""
+    kinds: frozenset[str]
+    """Of which kinds its host's names are that are known, and this one. Two NICs have each a name of one kind."""
     name: Entity
     """The NIC or port as this sighting names it, for display."""
     start: datetime
@@ -51,17 +52,6 @@ class LinkEvent:
         """Whether the host itself reports it, and therefore is alive."""
         return self.sighting.entity.switch is None and MANAGER not in self.sighting.attributes
 
-    @property
-    def kind_of_name(self) -> str:
-        """The kind of the NIC's name: `port`, `address`, `rdma`, `adapter` (a subnet's `HCA-3`) or `interface`."""
-        if self.sighting.entity.switch is not None:
-            return "port"
-        if self.name.nic is None or ":" in self.name.nic:
-            return "address"
-        if self.name.nic.startswith("HCA-"):
-            return "adapter"
-        return "rdma" if _RDMA.match(self.name.nic) else "interface"
-
 
 def of_port(row: PortRow) -> list[Sighting]:
     """What a switch reported about the link in one port."""
@@ -78,25 +68,30 @@ def how_many(events: Iterable[LinkEvent]) -> int:
     """The least number of NICs: names of different kinds may mean the same one, names of one kind do not."""
     kinds: dict[str, set[str]] = {}
     for m in events:
-        kinds.setdefault(m.kind_of_name, set()).add(m.nic)
+        for kind in m.kinds:
+            kinds.setdefault(kind, set()).add(m.nic)
     return max(map(len, kinds.values()), default=0)
 
 
-def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
-    """Every firing sighting with the end of its interval, sorted. A counter that rose is over at once.
+def link_events(
+    reports: Sequence[tuple[Sighting, Entity]], names: NicNames, config: Config
+) -> list[LinkEvent]:
+    """Every firing sighting with the end of its interval, sorted. A counter that rose is over at once. `names` are the host's.
 
     What went down as somebody shut its port is left out, whichever end of the cable reports it.
     """
     table = parts()
-    same = _aliases(reports)
+    same, kinds_of = _aliases(reports, names)
     streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
-    shut = [(same[_names(s, name)[0]], s.at) for s, name in reports if s.firing and table.of(s) == "shut"]
+    shut = [
+        (same[_names(s, name, names)[0]], s.at) for s, name in reports if s.firing and table.of(s) == "shut"
+    ]
     for s, name in reports:
         if table.of(s) == "shut":
             continue
         if s.firing and table.is_intended(s):
             continue
-        nic = same[_names(s, name)[0]]
+        nic = same[_names(s, name, names)[0]]
         source = s.entity.switch or "host"
         streams.setdefault((nic, f"{source}/{s.entity.port}", s.text("subtype")), []).append((s, name))
     for (nic, source, subtype), stream in streams.items():
@@ -105,7 +100,7 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
             stream += [(s, n) for s, n in streams.get((nic, source, "link_down"), ()) if not s.firing]
     events = []
     for (nic, _, _), stream in streams.items():
-        names = {s.id: name for s, name in stream}
+        shown = {s.id: name for s, name in stream}
         goes_on = forgotten(s for s, _ in stream)
         found = (
             part
@@ -118,7 +113,10 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
             for s in interval.sightings:
                 part = table.of(s)
                 end = s.at if part == "bounced" else interval.end
-                events.append(LinkEvent(s, part, nic, names[s.id], interval.start, end, goes_on.get(s.id)))
+                kinds = kinds_of[nic] | ({"port"} if s.entity.switch is not None else set())
+                events.append(
+                    LinkEvent(s, part, nic, kinds, shown[s.id], interval.start, end, goes_on.get(s.id))
+                )
     return _seen_from_both_ends(sorted(events, key=lambda m: order(m.sighting)), config)
 
 
@@ -171,16 +169,22 @@ def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
     return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
 
 
-def _names(s: Sighting, name: Entity) -> list[str]:
-    """Every name that one sighting gives its NIC; at least one."""
+def _own_names(s: Sighting, name: Entity) -> tuple[str, ...]:
+    return host_names(s) or ((name.nic,) if name.nic else ())
+
+
+def _names(s: Sighting, name: Entity, names: NicNames) -> list[str]:
+    """Every name that its NIC has by one sighting and what is known; at least one."""
     found = [f"{name.switch}/{name.port}"] if name.switch else []
-    found += [n for n in (name.nic, s.text("pci")) if n]
-    return found or ["?"]
+    return found + names.keys(_own_names(s, name), s.at) or ["?"]
 
 
-def _aliases(reports: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
-    """Each name → the least name of the NIC it belongs to."""
+def _aliases(
+    reports: Iterable[tuple[Sighting, Entity]], names: NicNames
+) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
+    """Each name → the least name of the NIC it belongs to; and that → the kinds of the names that its host has for it."""
     least: dict[str, str] = {}
+    kinds: list[tuple[str, Set[str]]] = []
 
     def find(name: str) -> str:
         while least.setdefault(name, name) != name:
@@ -188,9 +192,18 @@ def _aliases(reports: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
         return name
 
     for s, name in reports:
-        first, *others = _names(s, name)
+        first, *others = _names(s, name, names)
         for other in others:
             one, two = sorted((find(first), find(other)))
             least[two] = one
         find(first)
-    return {name: find(name) for name in list(least)}
+        own = {other for n in _own_names(s, name) for other in names.of(n, s.at)}
+        if s.entity.switch is None:
+            kinds.append((first, set(map(nic_name_kind, own)) or {"address"}))
+        else:
+            # A topology file may call a NIC otherwise than its host does: what only a cable names is of no kind.
+            kinds.append((first, set(map(nic_name_kind, own)) if len(own) > 1 else set()))
+    found: dict[str, frozenset[str]] = {}
+    for first, of_these in kinds:
+        found[find(first)] = found.get(find(first), frozenset()) | of_these
+    return {name: find(name) for name in list(least)}, found

@@ -17,6 +17,7 @@ from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting, distinct, latest_end, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
+from streams.correlate.state.nic_names import NicNames, host_names
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import PortRow
 from streams.model.clock import span
@@ -33,10 +34,11 @@ def host_storms(
     node: str,
     seen: Iterable[Sighting],
     ports: Mapping[str, PortRow],
+    names: NicNames,
     incarnations: Incarnations,
     config: Config,
 ) -> list[Hypothesis]:
-    """Storms whose source is a NIC of this node. `ports` are the switch ports with this node at their end."""
+    """Storms whose source is a NIC of this node. `ports` are the switch ports with this node at their end, `names` its NICs'."""
     reports = [s for row in ports.values() for group in row.seen.values() for s in group if _is_by_switch(s)]
     seen = list(seen)
     sent = [s for s in seen if s.kind == SignalKind.FABRIC_PFC_STORM and s.text("direction") == SENT]
@@ -47,21 +49,30 @@ def host_storms(
     found = []
     # Incarnations are counted for the whole host: its NIC has several names.
     host = Entity(cluster, node=node)
-    names = [host, *(_at_port(cluster, node, row, None) for row in ports.values())]
+    roots = [host, *(_at_port(cluster, node, row, None) for row in ports.values())]
     for nic in sorted({s.entity.nic for s in sent if s.entity.nic}):
-        names += [
+        roots += [
             Entity(cluster, node=node, nic=nic),
             *(_at_port(cluster, node, row, nic) for row in ports.values()),
         ]
-    for session in incarnations.sessions(host, "pfc", _lasting([*reports, *sent], config), names):
+    for session in incarnations.sessions(host, "pfc", _lasting([*reports, *sent], config), roots):
         mine = sorted(session.sightings, key=order)
         root = _source(cluster, node, mine, ports)
         since, until = session.start - config.scrape, session.last + config.scrape
-        nics = {s.entity.nic for s in mine if s.entity.nic}
-        paused = [s for s in victims(seen, since, until) if s.entity.nic in nics]
+        nics = frozenset(s.entity.nic for s in mine if s.entity.nic)
+        paused = [
+            s
+            for s in victims(seen, since, until)
+            if s.entity.nic and names.relation(nics, (s.entity.nic,), s.at) == "same"
+        ]
         since, until = session.start - config.before, session.last + config.before
-        bad = [s for s in (*errors, *cabled) if since <= s.at <= until]
-        found.append(_host_hypothesis(node, root, session, mine, paused, bad, config))
+        bad = [
+            s
+            for s in (*errors, *cabled)
+            if since <= s.at <= until and names.relation(nics, host_names(s), s.at) != "different"
+        ]
+        known = sorted({name for nic in nics for name in names.of(nic, session.start)})
+        found.append(_host_hypothesis(node, root, known, session, mine, paused, bad, config))
     return found
 
 
@@ -212,13 +223,14 @@ def shared_storms(
 def _host_hypothesis(
     node: str,
     root: Entity,
+    nics: list[str],
     session: Session,
     mine: list[Sighting],
     paused: list[Sighting],
     bad: list[Sighting],
     config: Config,
 ) -> Hypothesis:
-    """One storm from a host. `paused` are pause frames that the same NIC receives, `bad` faults of its links."""
+    """One storm from a host. `nics` are its NICs' names, `paused` what the same NIC receives, `bad` faults of its links."""
     by_switch = [s for s in mine if _is_by_switch(s)]
     by_host = [s for s in mine if not _is_by_switch(s)]
     signs = []
@@ -244,6 +256,7 @@ def _host_hypothesis(
         "source": str(root),
         "both_ends": bool(by_switch and by_host),
         "link_errors": bool(bad),
+        **({"nics": tuple(nics[:16])} if nics else {}),
         **measured(mine),
     }
     storm = Hypothesis(

@@ -21,10 +21,13 @@ from streams.correlate.state.checkpoints import with_save
 from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
+from streams.correlate.state.nic_names import merged, naming
 from streams.correlate.state.place import Place, Touched, of_whole
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
+    Naming,
+    NodeRow,
     ObservedRank,
     PodRow,
     RunsRow,
@@ -220,8 +223,14 @@ class Ingest:
             host = seen.said or entity.node
             touched |= self._facts.gpu_host(host, seen.at)
             self._rename(self._topology.names.became_node(host), touched)
+        elif seen.kind == SignalKind.FABRIC_NIC_NAMES and entity.node:
+            # What a job prints names no NIC: it could make one of two that way.
+            if SPEAKER not in seen.attributes and self._name_nic(entity.node, naming(seen), touched):
+                self._rename(self._topology.names.record(seen, ("node", entity.node)), touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
+            if entity.nic and SPEAKER not in seen.attributes:
+                self._name_nic(entity.node, naming(seen), touched)
 
     def _of_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         self._on_node(node, seen, touched)
@@ -246,6 +255,17 @@ class Ingest:
             # Only now that it is kept: a name never heard before may make another one ambiguous, and then what is kept under
             # that one moves, this sighting too.
             self._rename(self._topology.names.record(seen, ("node", node)), touched)
+
+    def _name_nic(self, node: str, namings: tuple[Naming, ...], touched: Touched) -> bool:
+        """Keep which names of a NIC belong together; False when that is known. What was seen there is evaluated again."""
+        row = self._state.nodes.get(node, NodeRow())
+        if not namings or not self._topology.unlisted.admits("node", node, self._state.nodes):
+            return False
+        if not self._state.nodes.put(node, replace(row, nics=merged(*(row.nics or ()), *namings))):
+            return False
+        if row.seen:
+            touched.nodes.add(node)
+        return True
 
     def _link_of(self, seen: Sighting, touched: Touched) -> None:
         """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
@@ -348,8 +368,11 @@ class Ingest:
         if not keys:
             return  # as with nearly every signal
         for reported, places in self._topology.names.affected(keys).items():
-            if reported in self._state.nodes:
+            if (row := self._state.nodes.get(reported)) is not None:
                 touched.nodes.add(reported)
+                if row.nics and (node := self._topology.names.meant(reported, row.nics[-1].last)) != reported:
+                    self._state.nodes.put(reported, replace(row, nics=None))
+                    self._name_nic(node, row.nics, touched)
             for kind, name in sorted(places):
                 self._move(kind, name, reported, touched)
         for port in self._topology.ports_by_host_name(keys):

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import Sighting, order
+from streams.correlate.sightings import PAST, Sighting, order
 from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import Groups, NodeRow, PodRow, of_kind
+from streams.correlate.state.rows import Groups, NodeRow, PodRow, PortRow, of_kind
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.kinds import SignalKind
@@ -124,7 +124,9 @@ class Retention:
             job = self._state.jobs.get(name)
             return {*nodes_of(job)} if job is not None else set()
         seen = self._state.seen_at(kind, name)
-        return {s.said for s in seen} | {s.entity.node for s in seen}
+        row = self._state.nodes.get(name) if kind == "node" else None
+        own = {name} if row is not None and row.nics else set()
+        return {s.said for s in seen} | {s.entity.node for s in seen} | own
 
     def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
         """What was seen on these nodes, at these ports, and at the ends of the nodes' cables."""
@@ -199,10 +201,18 @@ class Retention:
         for kind in ("node", "port"):
             store = self._state.places[kind]
             for name in sorted(unlisted[kind]):
-                if (place := store.get(name)) is None or not (place.seen or name in self._topology.gpu_hosts):
+                if (place := store.get(name)) is None or not (
+                    place.seen or name in self._topology.gpu_hosts or _names_nics(place, cut)
+                ):
                     unlisted[kind].discard(name)
                     store.drop(name)
         unlisted["pod"].intersection_update(self._state.pods)
+
+
+def _names_nics(place: NodeRow | PortRow, cut: datetime) -> bool:
+    """Whether it is a node whose NICs were named lately: health checks and exporters do that all day."""
+    nics = place.nics if isinstance(place, NodeRow) else None
+    return nics is not None and nics[-1].last >= cut - PAST
 
 
 def _of_announced_absence(row: NodeRow) -> Groups:

@@ -43,6 +43,15 @@ def of_kind(seen: Groups, kind: str) -> list[Sighting]:
 
 
 @dataclass(frozen=True, slots=True)
+class Naming:
+    """Names that one line or set of labels gave one NIC, sorted, and when it did first and last."""
+
+    names: tuple[str, ...]
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class NodeRow:
     """A node: its latest fact and what was seen on it."""
 
@@ -57,13 +66,15 @@ class NodeRow:
     """By which other names facts knew it, and when they began to; the latest few."""
     gpus_at: datetime | None = None
     """When its GPUs' metrics told of it last, where no inventory does."""
+    nics: tuple[Naming, ...] | None = None
+    """Which names mean one NIC, as far as anything named two at once; the latest (`nic_names.py`). None where nothing did."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
         return type(
             self
         )(
-            self.fact, self.gone_at, seen, self.cordons, self.work, self.names, self.gpus_at
+            self.fact, self.gone_at, seen, self.cordons, self.work, self.names, self.gpus_at, self.nics
         )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
 
     @property

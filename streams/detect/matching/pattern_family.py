@@ -100,6 +100,8 @@ class PatternFamily:
         pci = attributes.get("pci")
         if isinstance(pci, str) and (canonical := canonical_pci(pci)):
             attributes["pci"] = canonical
+            if hit.row.kind.startswith("fabric.") and (function := pci.rpartition(".")[2]) in _OTHER_PORTS:
+                attributes["pci_function"] = int(function)
         port = attributes.get("port", attributes.get("port_id"))
         found = Finding(
             hit.row.kind,
@@ -120,6 +122,8 @@ class PatternFamily:
         return managers.placed(found, line, line.start, hit.end, stream) if managers.speaks(line) else found
 
 
+_OTHER_PORTS = frozenset("1234567")
+"""Functions of a card but the first: each of its ports is one, and a NIC of its own."""
 _SAME_STATE = {"cable_unplugged": "link_down"}
 """What has ended when another state has: a link that is up has its cable in."""
 

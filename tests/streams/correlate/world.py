@@ -259,6 +259,22 @@ def nic(
     return _signal("fabric.link", entity, seconds, {"subtype": subtype, **more}, cleared=cleared)
 
 
+def nic_names(node: str, seconds: float, device: str, **others: Attribute) -> Signal:
+    """A line or labels that give one NIC of a healthy node several names (`netdev`, `rdma_device`, `pci`)."""
+    entity = Entity(CLUSTER, node=node, nic=device)
+    return _signal("fabric.nic_names", entity, seconds, others, severity=Severity.INFO)
+
+
+def cut_off(name: str, ranks: Iterable[int], seconds: float, peer: str, device: str) -> list[Signal]:
+    """Connections of these ranks to a host that fail, each at this device of the reporting rank's own host."""
+    found = []
+    for i, rank in enumerate(ranks):
+        place = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{rank // GPUS}"), rank=rank)
+        attributes: dict[str, Attribute] = {"rank": rank, "status": 12, "peer": peer, "device": device}
+        found.append(_signal("nccl.error", place, seconds + 0.1 * i, attributes))
+    return found
+
+
 def port(
     switch: str,
     name: str,

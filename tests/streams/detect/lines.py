@@ -38,10 +38,10 @@ def signals(value: bytes | str) -> tuple[Signal, ...]:
 
 
 def firm(found: Iterable[Signal]) -> list[Signal]:
-    """The signals without weak signs and that a host has GPUs: those are context, and may stand beside anything."""
+    """The signals without weak signs, that a host has GPUs and a NIC names: those are context, and may stand beside anything."""
     return [
         one
         for one in found
-        if one.kind != SignalKind.NODE_GPUS
+        if one.kind not in (SignalKind.NODE_GPUS, SignalKind.FABRIC_NIC_NAMES)
         and (one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes)
     ]
