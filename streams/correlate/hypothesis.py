@@ -9,7 +9,7 @@ from typing import Literal
 
 from streams.correlate.policy.families import Stops, families, level
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.node_work import Expectation
+from streams.correlate.state.node_work import Expectation, GivenBack
 from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Audience, Candidate, Certainty, incident_id
@@ -77,6 +77,8 @@ class Hypothesis:
     """Why nothing is to be done about it for a time: somebody works there."""
     audience: Audience = Audience.ON_CALL
     """Who has to know of it."""
+    given_back: GivenBack | None = None
+    """By whom the node was given back after all of its evidence."""
     counted_as: Entity | None = None
     """The root that its id and its incarnations go by, where what is known of the root grows: which GPU of the node it is."""
     id: str = field(init=False)
@@ -90,6 +92,11 @@ class Hypothesis:
     def domain(self) -> str:
         """The family's domain."""
         return families()[self.family].domain
+
+    @property
+    def is_repaired(self) -> bool:
+        """Whether whoever gave the node back has seen to it: none of its evidence is of the boot that the node is in."""
+        return self.given_back is not None and self.given_back.booted
 
     @property
     def opens_alone(self) -> bool:

@@ -190,6 +190,8 @@ def _takes_in(
     if _came_late(host, config) and not _came_late(other, config):
         return False
     over = closed.get(host.id) or host.cleared_at
+    if host.is_repaired and over is not None and other.fault_at > over:
+        return False
     if over is not None and other.fault_at > over + config.linger:
         return False
     # A kernel that panics logs no more: what its GPUs say later is not what it died of.
@@ -206,7 +208,8 @@ _READ_AGAIN = "it was told by the same old lines, read again"
 def _is_read_again(h: Hypothesis, config: Config) -> bool:
     """Whether all that it rests on was told by lines that were old when they were read."""
     latest = newest(h)
-    return latest is not None and latest.seen_at - latest.at > config.read_again
+    # What a node reported before it was repaired is no part of what it reports after that.
+    return latest is not None and latest.seen_at - latest.at > config.read_again and not h.is_repaired
 
 
 def _came_late(h: Hypothesis, config: Config) -> bool:

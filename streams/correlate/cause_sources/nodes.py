@@ -24,15 +24,27 @@ from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults, until_missed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
+from streams.correlate.policy.policy import policy
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.job_progress import ProgressReports
 from streams.correlate.state.nic_names import nic_names
-from streams.correlate.state.node_work import HABIT, usual_time, with_absences, work_over_at
+from streams.correlate.state.node_work import (
+    HABIT,
+    GivenBack,
+    Work,
+    given_back,
+    usual_time,
+    with_absences,
+    work_over_at,
+)
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
 from streams.model.entity import Entity
-from streams.model.incident import NO_NODE
+from streams.model.incident import NO_NODE, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.planned_work import BY
+from streams.model.signal import REACHED, SINCE
 
 
 class HostCauses(CauseSource):
@@ -100,12 +112,15 @@ class HostCauses(CauseSource):
         lost = host_links(self._cluster, node, links_seen, ports, row, self._incarnations, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))
+        ended = given_back(row, *self._closed_by_us(row))
+        cuts = [g.seen_until for g in ended if g.booted]
         found = [
-            *gpu_faults(node, seen, self._incarnations, config),
+            *gpu_faults(node, seen, self._incarnations, config, cuts),
             *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
-            *host_faults(root, seen, self._incarnations),
+            *host_faults(root, seen, self._incarnations, cuts),
         ]
+        found = [_left_to_workers(h, ended) for h in found]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)
         missed_after = config.missed_late if watched_by_slurm else config.doubt_settle
         found += [nic_link(fault, row, ports, excused, config, missed_after) for fault, excused in links]
@@ -126,6 +141,19 @@ class HostCauses(CauseSource):
                 # Nothing takes a notice back. Pods that come to the node afterwards have nothing to do with it.
                 found[i] = replace(h, cleared_at=work_over_at(row, h.last_at))
         return found, [fault for fault, excused in links if not excused]
+
+    def _closed_by_us(self, row: NodeRow) -> tuple[list[Work], list[Work]]:
+        """When Faultline kept a node closed: by request of somebody who works on it, and for faults."""
+        asked: list[Work] = []
+        handled: list[Work] = []
+        for since, name in row.cordons:
+            if (document := self._state.documents.get(name)) is None:
+                continue
+            incident = document.incident
+            closed_at = self._incarnations.runs(name).closed_at or incident.closed_at
+            work = Work(str(incident.facts.get(BY, "")), "back", since, closed_at)
+            (asked if incident.family == IncidentFamily.PLANNED_WORK else handled).append(work)
+        return asked, handled
 
     def _usual(self, went_at: datetime) -> timedelta:
         """How long a node that went then may be away when somebody works on it."""
@@ -203,6 +231,29 @@ class HostCauses(CauseSource):
         found = (h for node in sorted(nodes) for h in self._found.get(node, ()))
         yield from (h for h in found if h.family != IncidentFamily.PFC_STORM)
         yield from (h for h in self.storms.values() if h.root.node in nodes or began_by(h, last))
+
+
+def _lasts(s: Sighting) -> bool:
+    """Whether its end would have been reported: a measurement past its threshold, an alert. A line tells of a moment."""
+    return "alert" in s.attributes or (SINCE in s.attributes and REACHED not in s.attributes)
+
+
+def _left_to_workers(h: Hypothesis, ended: Iterable[GivenBack]) -> Hypothesis:
+    """A fault of a node's hardware as it stands after its node was given back: over, or no longer beyond doubt."""
+    mine = (
+        [g for g in ended if h.last_at <= g.seen_until] if h.family in policy().maintenance.given_back else []
+    )
+    if not mine:
+        return h
+    back = min(mine, key=lambda g: (not g.booted, g.seen_until, g.at))
+    if back.booted and h.cleared_at is None and any(map(_lasts, h.causes)):
+        back = replace(back, booted=False)
+    if back.booted:
+        over = min(back.seen_until, h.cleared_at or back.seen_until)
+        return replace(h, given_back=back, cleared_at=over)
+    if h.certainty is not Certainty.DECISIVE:
+        return h
+    return replace(h, given_back=back, certainty=Certainty.LIKELY)
 
 
 class NodeCauses(CauseSource):

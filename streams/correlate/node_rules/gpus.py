@@ -7,7 +7,7 @@ together fail of one cause, which is the first of them. The recovery that a 154 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -79,9 +79,16 @@ def _weight(s: Sighting) -> tuple[bool, int]:
 
 
 def gpu_faults(
-    node: str, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
+    node: str,
+    seen: Iterable[Sighting],
+    incarnations: Incarnations,
+    config: Config,
+    cuts: Sequence[datetime] = (),
 ) -> list[Hypothesis]:
-    """The roots among a node's GPU sightings, sorted by when they began."""
+    """The roots among a node's GPU sightings, sorted by when they began.
+
+    Nothing is one fault across `cuts`, the times until which a node that was booted anew and given back reported what is over.
+    """
     reports = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
     names = learned(reports)
     lines = list(without_echoes(sorted((renamed(s, names) for s in reports), key=order)))
@@ -93,7 +100,7 @@ def gpu_faults(
         if not s.firing:
             _clear(groups, s)
         elif table.role(s) == "cause":
-            _place(groups, _located(s, lines), incarnations, config)
+            _place(groups, _located(s, lines), incarnations, config, cuts)
     for s in lines:
         if s.firing and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
@@ -123,9 +130,13 @@ def _leaves_bus(s: Sighting) -> bool:
     return families().family_of(s) == IncidentFamily.GPU_OFF_BUS
 
 
-def _place(groups: list[_Group], s: Sighting, incarnations: Incarnations, config: Config) -> None:
+def _place(
+    groups: list[_Group], s: Sighting, incarnations: Incarnations, config: Config, cuts: Sequence[datetime]
+) -> None:
     key = s.entity.key
     for group in reversed(groups):
+        if any(group.first <= cut < s.at for cut in cuts):
+            break
         mine = key in group.gpus or s.at - group.first <= config.board
         if mine and not _is_over(groups, group, s.at, incarnations, config):
             if group.cleared_at is not None and s.at > group.cleared_at:

@@ -17,6 +17,7 @@ from streams.correlate.node_rules.notices import is_said_by_object, notice_facts
 from streams.correlate.node_rules.planned_work import work_facts, work_words
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, level, storage_system
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
@@ -30,8 +31,10 @@ from streams.model.signal import Attribute
 _SIGNS_SHOWN = 4
 
 
-def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnations) -> list[Hypothesis]:
-    """A hypothesis for each incarnation of one family's causes on the node `root`."""
+def host_faults(
+    root: Entity, seen: Iterable[Sighting], incarnations: Incarnations, cuts: Sequence[datetime] = ()
+) -> list[Hypothesis]:
+    """A hypothesis for each incarnation of one family's causes on the node `root`. `cuts` as for `gpu_faults`."""
     table = families()
     streams: dict[str, dict[str, list[Sighting]]] = defaultdict(lambda: defaultdict(list))
     seen = list(seen)
@@ -44,7 +47,16 @@ def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnatio
             stream = f"{one.kind}|{one.entity.key}|{_condition(one)}|{_system(one, rule.family) or ''}"
             streams[rule.family][stream].append(one)
     return [
-        h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations, back)
+        h
+        for family in sorted(streams)
+        for h in _faults(
+            root,
+            family,
+            streams[family],
+            incarnations,
+            back,
+            cuts if family in policy().maintenance.given_back else (),
+        )
     ]
 
 
@@ -90,6 +102,7 @@ def _faults(
     streams: Mapping[str, list[Sighting]],
     incarnations: Incarnations,
     back: Sequence[datetime],
+    cuts: Sequence[datetime],
 ) -> Iterable[Hypothesis]:
     """The incarnations of one family."""
     lasting: list[FiringInterval] = []
@@ -116,7 +129,7 @@ def _faults(
             held |= {s.id: first + max(lasts, hold, lone) for s in interval.sightings}
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
-    for session in incarnations.sessions(root, families()[family].domain, lasting, names):
+    for session in incarnations.sessions(root, families()[family].domain, lasting, names, cuts=cuts):
         # What every host has now and then does not let what must last be told before it has.
         firm = [s for s in session.sightings if _counts_alone((s,))]
         until = min(held[s.id] for s in firm or session.sightings)

@@ -33,6 +33,7 @@ class MaintenancePolicy(Strict):
     expected: frozenset[FamilyName]
     shared: frozenset[FamilyName]
     nearly_all: float
+    given_back: frozenset[FamilyName]
 
 
 class HandledPolicy(Strict):

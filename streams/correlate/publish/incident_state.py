@@ -54,12 +54,13 @@ class IncidentStates:
         if runs.closed_at is not None:
             return IncidentState.RESOLVED, runs.closed_at, ""
         # A run at work goes on to its end: what it has done so far may be why the fault cleared.
-        cleared = h.cleared_at is not None and h.cleared_at + self._linger(h) <= now
+        cleared = h.is_repaired or (h.cleared_at is not None and h.cleared_at + self._linger(h) <= now)
         # But a notice that was taken back takes with it what was begun because of it.
         if cleared and (
             has_deadline(h) or runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING)
         ):
-            return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
+            how = h.given_back.says if h.given_back is not None and h.is_repaired else "It has cleared"
+            return IncidentState.RESOLVED, h.cleared_at, how
         if runs.state is not None:
             return runs.state, None, ""
         if (held := self._held_back(h, hit, now)) is not None:
@@ -67,7 +68,7 @@ class IncidentStates:
         stale_at = self._stale_at(h)
         if stale_at is not None and stale_at <= now:
             return IncidentState.RESOLVED, stale_at, "Nothing more was heard of it"
-        return IncidentState.OPEN, None, ""
+        return IncidentState.OPEN, None, h.given_back.says if h.given_back is not None else ""
 
     def _unclear(self, h: Hypothesis) -> str:
         """Which nodes a host's name may mean, where the inventory has none of just that name."""
@@ -76,8 +77,12 @@ class IncidentStates:
         return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
 
     def is_untold(self, h: Hypothesis, hit: bool, now: datetime) -> bool:
-        """Whether nobody is told of it: no job is hit, and it is a notice, or what somebody's work on the node does to it."""
-        if hit or h.family not in policy().maintenance.expected:
+        """Whether nobody is told of it: no job is hit, and it is a notice, or somebody's work on the node does or repaired it."""
+        if hit:
+            return False
+        if h.is_repaired:
+            return True
+        if h.family not in policy().maintenance.expected:
             return False
         if h.family == IncidentFamily.PREEMPTION:
             return True
@@ -115,7 +120,8 @@ class IncidentStates:
             timedelta(seconds=work_policy().late_s) if ours else timedelta()
         ):
             return None
-        if not ours and (hit or (h.certainty is Certainty.DECISIVE and mark is None)):
+        certain = h.certainty is Certainty.DECISIVE or h.given_back is not None
+        if not ours and (hit or (certain and mark is None)):
             return None
         return Expectation(work.says, None)
 

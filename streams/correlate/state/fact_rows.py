@@ -29,6 +29,7 @@ from streams.correlate.state.rows import (
     PodRow,
     PortRow,
     Tenancy,
+    with_boot,
     with_cordon,
     with_names,
     with_pod_fact,
@@ -165,7 +166,7 @@ class FactRows:
         # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
         for owner in fact.owners:
             row = with_cordon(row, owner, fact.observed_at)
-        row = with_names(with_work(row, fact), fact)
+        row = with_boot(with_names(with_work(row, fact), fact), fact)
         changed = self._state.nodes.put(fact.name, row)
         sighting = readiness(fact)
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.

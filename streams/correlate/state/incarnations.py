@@ -184,6 +184,7 @@ class Incarnations:
         names: Sequence[Entity] = (),
         again: timedelta | None = None,
         meant: Callable[[datetime], bool] = lambda _: False,
+        cuts: Sequence[datetime] = (),
     ) -> list[Session]:
         """Intervals of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
@@ -191,7 +192,8 @@ class Incarnations:
         it had ended; after a flap the linger is longer). Once a run or an operator has resolved it, anything later than the
         linger is a new one. A place that ends and begins again by itself a third time is flapping: it stays the same incarnation
         from then on. With `again` that holds from the second time on, if it begins so soon after the end. `meant` tells whether
-        somebody meant what began at a time: that continues nothing that nobody meant, and the other way round.
+        somebody meant what began at a time: that continues nothing that nobody meant, and the other way round. Nothing that
+        begins after one of `cuts` continues what began before.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -205,9 +207,14 @@ class Incarnations:
                 continue
             sessions = found[is_meant]
             current = sessions[-1] if sessions else None
-            if current is None or (
-                self._is_over(current, names, domain, interval.start, again)
-                and not self._flaps(sessions, names, domain, interval.start)
+            is_cut = current is not None and any(current.start <= cut < interval.start for cut in cuts)
+            if (
+                is_cut
+                or current is None
+                or (
+                    self._is_over(current, names, domain, interval.start, again)
+                    and not self._flaps(sessions, names, domain, interval.start)
+                )
             ):
                 count = self.next_number(names, domain, count, interval.start)
                 sessions.append(

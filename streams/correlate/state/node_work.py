@@ -6,10 +6,11 @@ of the cluster teaches. Policy is in `node_work.yaml`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class WorkPolicy(Strict):
     ended_s: int
     notice_s: int
     notices: dict[str, WorkEnds]
+    orders: frozenset[str]
+    boot_s: int
 
 
 work_policy = cache(partial(load_table, Path(__file__).with_name("node_work.yaml"), WorkPolicy))
@@ -87,6 +90,101 @@ class Expectation:
     def holds(self, now: datetime) -> bool:
         """Whether it does at that time."""
         return self.until is None or now < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """The end of work on a node, by which what its hardware reported until `seen_until` is for whoever worked there.
+
+    `booted`: it was booted anew meanwhile, so that this is over. Else it stands, and is asked about: whoever gave the node back
+    may know better.
+    """
+
+    by: str
+    at: datetime
+    seen_until: datetime
+    booted: bool
+
+    @property
+    def says(self) -> str:
+        """It in words."""
+        who = "Whoever worked on it" if self.by == _SOMEBODY else self.by
+        how = "after it was booted anew" if self.booted else "and nothing shows that this is over"
+        return f"{who} gave the node back at {self.at:%H:%M} UTC, {how}"
+
+
+def given_back(row: NodeRow, asked: Sequence[Work], handled: Sequence[Work]) -> list[GivenBack]:
+    """When a node was given back by whoever worked on it.
+
+    `asked` is work by a request of our own. What Faultline closed the node for (`handled`) its runs see to: a node that is booted
+    meanwhile is not given back by that.
+    """
+    late = timedelta(seconds=work_policy().late_s)
+    stretches = [*_stretches(work_statements(row)), *asked]
+    if not stretches and not any(key.startswith(SignalKind.NODE_MAINTENANCE) for key in row.seen):
+        return []
+    found, with_boot = [], set()
+    for boot in _boots(row):
+        during = [
+            w
+            for w in stretches
+            if w.since <= boot.at + late and (w.until is None or boot.at <= w.until + late)
+        ]
+        with_boot.update(during)
+        if ends := [w.until for w in during if w.until is not None]:
+            if len(ends) == len(during):
+                by = max(during, key=lambda w: (w.until, w.since)).by
+                found.append(GivenBack(by, max(*ends, boot.at), boot.seen_until, booted=True))
+        elif not during and boot.ordered:
+            found.append(GivenBack(_SOMEBODY, boot.at, boot.seen_until, booted=True))
+    found += [
+        GivenBack(w.by, w.until, w.until, booted=False)
+        for w in stretches
+        if w.until is not None and w not in with_boot
+    ]
+    return [
+        g
+        for g in found
+        if not any(h.since <= g.at and (h.until is None or h.until >= g.seen_until) for h in handled)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Boot:
+    """A new boot that was noticed `at`. What is dated until `seen_until` is of the boot before.
+
+    `ordered`: somebody asked for it.
+    """
+
+    at: datetime
+    seen_until: datetime
+    ordered: bool
+
+
+def _boots(row: NodeRow) -> Iterable[_Boot]:
+    """Each new boot of a node, by what noticed it: its kubelet's event, its facts, or its return after an order."""
+    policy = work_policy()
+    before, late = timedelta(seconds=policy.notice_s), timedelta(seconds=policy.late_s)
+    takes = timedelta(seconds=policy.boot_s)
+    maintenance, conditions = (of_kind(row.seen, kind) for kind in _NOTICES)
+    orders = sorted(s.at for s in maintenance if s.firing and _name(s) in policy.orders)
+    events = {s.at for s in conditions if s.firing and s.text("subtype") == "rebooted"}
+    away = firing_intervals(of_kind(row.seen, SignalKind.NODE_NOT_READY))
+    returns = {
+        i.end for i in away if i.end is not None and any(i.start - before <= at <= i.end for at in orders)
+    }
+    # A fact may be late by any time, where the inventory was away: the event knows better.
+    facts = {
+        at
+        for (known, _), (at, _) in pairwise(row.boots)
+        if not any(known < event <= at + late for event in events)
+    }
+    for at in sorted(events | returns | facts):
+        gone = max((i.start for i in away if i.start <= at), default=at - takes)
+        order = max((o for o in orders if gone - before <= o <= at), default=None)
+        # Lines of the new kernel are dated before its kubelet starts, and a node is missed only after it went.
+        went = gone if order is None or order < gone - takes else order
+        yield _Boot(at, max(min(went, at), at - takes), order is not None)
 
 
 def work_at(row: NodeRow, at: datetime) -> Work | None:

@@ -22,6 +22,7 @@ MAX_RANKS = 64
 """The latest ranks that a pod's processes reported: sixteen in each of a few pods of the name."""
 MAX_CORDONS = 8
 MAX_WORK = 16
+MAX_BOOTS = 8
 MAX_NAMES = 8
 """Changes of a node's other names, and the names of each, four times as many."""
 MOVES_KEPT = timedelta(hours=1)
@@ -68,13 +69,23 @@ class NodeRow:
     """When its GPUs' metrics told of it last, where no inventory does."""
     nics: tuple[Naming, ...] | None = None
     """Which names mean one NIC, as far as anything named two at once; the latest (`nic_names.py`). None where nothing did."""
+    boots: tuple[tuple[datetime, str], ...] = ()
+    """When facts showed each boot of it first, by its id; the latest few."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
         return type(
             self
         )(
-            self.fact, self.gone_at, seen, self.cordons, self.work, self.names, self.gpus_at, self.nics
+            self.fact,
+            self.gone_at,
+            seen,
+            self.cordons,
+            self.work,
+            self.names,
+            self.gpus_at,
+            self.nics,
+            self.boots,
         )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
 
     @property
@@ -299,6 +310,15 @@ def with_work(row: NodeRow, fact: NodeFact) -> NodeRow:
     if not said and not row.work:
         return row
     return replace(row, work=outermost({*row.work, (fact.observed_at, said)})[-MAX_WORK:])
+
+
+def with_boot(row: NodeRow, fact: NodeFact) -> NodeRow:
+    """The row with the boot that a fact shows."""
+    if fact.boot_id is None:
+        return row
+    first = {boot: since for since, boot in row.boots}
+    first[fact.boot_id] = min(fact.observed_at, first.get(fact.boot_id, fact.observed_at))
+    return replace(row, boots=tuple(sorted((since, boot) for boot, since in first.items())[-MAX_BOOTS:]))
 
 
 def _work_of(fact: NodeFact) -> tuple[str, ...]:
