@@ -19,6 +19,7 @@ from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
+from streams.correlate.job_rules.slow_ranks import SlowRanks
 from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults, until_missed
@@ -62,6 +63,7 @@ class HostCauses(CauseSource):
         super().__init__(causes)
         self._evidence_cache, self._links, self._shared = evidence_cache, links, shared
         self._progress = ProgressReports(self._state, self._placements, self._config.slack)
+        self._slow_ranks = SlowRanks(evidence_cache, self._placements, self._config)
         self._undecided: dict[str, list[LivenessWindow]] = {}
         """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
         self._found: dict[str, list[Hypothesis]] = {}
@@ -76,6 +78,7 @@ class HostCauses(CauseSource):
         """Evaluate the touched nodes and pass what they show on to switches and shared groups."""
         touched, stormy = round_.touched, False
         touched.nodes |= self._undecided_under(touched)
+        touched.nodes |= self._slow_ranks.learn(touched.jobs | touched.placed)
         self._progress.forget()
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
@@ -101,7 +104,9 @@ class HostCauses(CauseSource):
         names, config = self._topology.ports_of(node), self._config
         if row.work:
             self._learn_absences(node, row)
-        if self._evidence_cache.is_quiet(node) and self._state.ports.reporting.isdisjoint(names):
+        called_slow = self._slow_ranks.on(node)
+        quiet = self._evidence_cache.is_quiet(node) and not called_slow
+        if quiet and self._state.ports.reporting.isdisjoint(names):
             return [], []
         ports = {name: self._state.ports[name] for name in names}
         links_seen = [
@@ -118,7 +123,7 @@ class HostCauses(CauseSource):
             *gpu_faults(node, seen, self._incarnations, config, cuts),
             *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
-            *host_faults(root, seen, self._incarnations, cuts),
+            *host_faults(root, [*seen, *called_slow], self._incarnations, cuts),
         ]
         found = [_left_to_workers(h, ended) for h in found]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.pod_failures import PodTimes, is_exit
+from streams.correlate.job_rules.pod_failures import PodTimes, is_exit, is_of_pace
 from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.job_rules.services import Shortage, is_retry
 from streams.correlate.policy.config import Config
@@ -168,7 +168,9 @@ def without_told_exits(evidence: JobEvidence, config: Config) -> Sequence[Sighti
     exits = [s for s in evidence.failed if is_exit(s)]
     if not exits:
         return evidence.failed
-    others = (s for s in evidence.failed if s.firing and not is_exit(s) and not is_retry(s))
+    others = (
+        s for s in evidence.failed if s.firing and not is_exit(s) and not is_retry(s) and not is_of_pace(s)
+    )
     told = sorted([*(s.at for s in others), *(t.sighting.at for t in evidence.reports)])
     mute = {
         s.id

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import JobEvidence
-from streams.correlate.job_rules.pod_failures import PodTimes, is_own
+from streams.correlate.job_rules.pod_failures import PodTimes, is_of_pace, is_own
 from streams.correlate.job_rules.pod_readings import PodReadings
 from streams.correlate.job_rules.rank_reports import RankReport, rank_report
 from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
@@ -103,7 +103,9 @@ class JobEvidenceCache:
             return found
         if job.startswith(f"{SLURM_JOB}/"):
             return (*found, *(s for node, s in killed if _was_killed_in_slurm(job, node, s, found)))
-        told = [s.at for s in found] + [r.sighting.fault_at for r in self.reports(job, nodes)]
+        told = [s.at for s in found if not is_of_pace(s)] + [
+            r.sighting.fault_at for r in self.reports(job, nodes)
+        ]
         return (*found, *(s for node, s in killed if self._was_killed(job, node, s, told)))
 
     def told(self, job: str) -> tuple[Sighting, ...]:

@@ -19,7 +19,10 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, latest_end, order
 from streams.correlate.state.placement import Placement
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
+
+SLOW, CALLED_SLOW = "slow", "straggler"
+"""Subtypes of a `job.stalled` that goes on: by its own pace, and by its program's report of one of its ranks or nodes."""
 
 PLATFORM = IncidentFamily.PLATFORM_FAULT
 
@@ -90,6 +93,11 @@ class PlatformBlocker:
 def is_exit(s: Sighting) -> bool:
     """Whether only a pod tells that a process ended badly."""
     return s.text("source") == "pod"
+
+
+def is_of_pace(s: Sighting) -> bool:
+    """Whether it says how fast a job or one of its ranks is: nothing has failed or stands still."""
+    return s.kind == SignalKind.JOB_STALLED and s.text("subtype") in (SLOW, CALLED_SLOW)
 
 
 def is_own(s: Sighting) -> bool:

@@ -1,6 +1,7 @@
 """Jobs that have become slower than they were: what began to be wrong on just one of their nodes is why.
 
-A slow job is no incident by itself, and faint signs of heat or of a narrow PCIe link are none: both together are.
+A slow job is no incident by itself, nor are faint signs of heat or of a narrow PCIe link, or one report of a slow rank: both
+together are. Reports of a slow rank that recur are told of by themselves, with the job that they are of.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from datetime import timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.pod_failures import SLOW
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -31,12 +33,16 @@ _SLOWING = frozenset(
 
 
 def slowed(evidence: JobEvidence, config: Config) -> Iterator[tuple[Sighting, Hypothesis]]:
-    """Each report that the job is slow, with what slows it."""
+    """Each report that the job is slow, or a rank or node of it, with what slows it."""
     for s in evidence.failed:
-        if s.firing and s.kind == SignalKind.JOB_STALLED and s.text("subtype") == "slow":
+        if s.firing and s.kind == SignalKind.JOB_STALLED and s.text("subtype") == SLOW:
             cause = _slowing(evidence, s, config)
             if cause is not None:
                 yield s, cause
+    for cause in evidence.causes:
+        if cause.family == IncidentFamily.STRAGGLER and cause.opens_alone:
+            reports = {s.id for s in cause.causes}
+            yield from ((s, cause) for s in evidence.failed if s.id in reports)
 
 
 def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesis | None:

@@ -136,6 +136,13 @@ class SeverityRow(Strict):
         return family in self.families and gpus >= self.gpus and (self.jobs is None or jobs <= self.jobs)
 
 
+class SlowRankPolicy(Strict):
+    """When a job's own report of a slow rank counts for its node."""
+
+    below_percent: int
+    most_share: float
+
+
 class Policy(Strict):
     """The whole file."""
 
@@ -147,6 +154,7 @@ class Policy(Strict):
     waiting: WaitingPolicy
     starts: StartPolicy
     own_failures: OwnFailurePolicy
+    slow_ranks: SlowRankPolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

@@ -301,6 +301,8 @@ class Ingest:
         rank = seen.entity.rank if seen.entity.rank is not None else text("rank")
         if seen.kind in FAILURES:
             key = f"{seen.kind}|{rank}|{text('local_rank')}|{text('subtype')}|{text('exitcode')}"
+            if named := text("slow_rank") or text("slow_ranks"):
+                key = f"{key}|{named}"  # one rank reports of all others
         else:
             key = f"{seen.kind}|{rank}|{text('pg')}|{text('pg_rank')}|{text('subtype')}"
         if self._state.pods.see(name, key, seen):

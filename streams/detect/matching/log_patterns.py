@@ -40,6 +40,36 @@ class PatternSample(Strict):
     expect: dict[str, Any] = Field(default_factory=dict)
 
 
+class Pace(Strict):
+    """How far behind its peers something is, by two figures of one message: scores, throughputs, or the times that each takes."""
+
+    of: str
+    """The field with its own figure."""
+    to: str
+    """The field with that of its peers. Without it, one up to 1 is a share of theirs, and any other says nothing."""
+    below: float
+    """From this share of its peers on all is well, and the message says nothing."""
+    only: bool = False
+    """Without its own figure the message says nothing either."""
+
+    def percent(self, fields: Mapping[str, Attribute]) -> int | None:
+        """Its pace in percent of its peers', 100 at most; None where the message does not have it."""
+        if isinstance(stated := fields.get("percent"), int):
+            return min(stated, 100)
+        own, peers = _figure(fields, self.of), _figure(fields, self.to)
+        if peers is None and own is not None and own <= 1:
+            peers = 1.0
+        return round(100 * min(own / peers, peers / own)) if own and peers else None
+
+    def says_something(self, percent: int | None) -> bool:
+        """Whether a message with this pace is one about something slow."""
+        return not self.only if percent is None else percent < 100 * self.below
+
+
+def _figure(fields: Mapping[str, Attribute], name: str) -> float | None:
+    return float(str(fields[name])) if name in fields else None
+
+
 class PatternRow(Strict):
     """One message. `source` says where it is known from; the tests load `samples` and `look_alikes`."""
 
@@ -70,6 +100,8 @@ class PatternRow(Strict):
     report_by: tuple[str, ...] = ()
     """Fields with the same value in all lines of a report."""
     fields: tuple[str, ...] = ()
+    pace: Pace | None = None
+    """Two figures of which the field `percent` is made, where the message does not state it."""
     subtypes: dict[str, str] = Field(default_factory=dict)
     """Subtypes and their patterns; the first found in the message counts."""
     sets: Annotated[dict[str, Attribute], KnownWords] = Field(default_factory=dict)
@@ -174,6 +206,11 @@ class PatternTable:
             fields = read_fields(message, (*compiled.fields, *self._shared), self._integers)
             if self._counts & fields.keys():
                 fields = self._whole_counts(fields, compiled, message, text[begin:])
+            if (pace := compiled.row.pace) is not None:
+                percent = pace.percent(fields)
+                if not pace.says_something(percent):
+                    continue
+                fields = {**fields, "percent": percent} if percent is not None else fields
             subtype = next((name for name, pattern in compiled.subtypes if pattern.search(message)), None)
             hits.append(Hit(compiled.row, begin, end, {**fields, "subtype": subtype} if subtype else fields))
         return hits
