@@ -23,6 +23,7 @@ from streams.correlate.job_rules.slow_ranks import SlowRanks
 from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults, until_missed
+from streams.correlate.node_rules.job_output import unless_printed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.policy.policy import policy
@@ -125,7 +126,7 @@ class HostCauses(CauseSource):
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, [*seen, *called_slow], self._incarnations, cuts),
         ]
-        found = [_left_to_workers(h, ended) for h in found]
+        found = [_left_to_workers(unless_printed(h), ended) for h in found]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)
         missed_after = config.missed_late if watched_by_slurm else config.doubt_settle
         found += [nic_link(fault, row, ports, excused, config, missed_after) for fault, excused in links]

@@ -196,6 +196,8 @@ def _behind(
         for c in evidence.causes
         if since <= c.fault_at <= blocker.end
         and not (blocker.is_eviction and c.certainty is Certainty.WEAK and not c.alone)
+        # What harms nobody by itself took no capacity away.
+        and (c.alone or not blocker.waits)
         and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
         and (
             c.root.node is None

@@ -71,8 +71,12 @@ def printed_faults(
     )
 
 
+def unless_printed(h: Hypothesis) -> Hypothesis:
+    """A node's own hypothesis; one that only jobs print counts while a job suffers there."""
+    return replace(h, alone=False) if is_hearsay(h) else h
+
+
 def settled(h: Hypothesis) -> Hypothesis:
-    """A node's hearsay as it counts: while a job there suffers, and not before other nodes may be accused as well, or the kernel
-    has spoken."""
+    """A node's hearsay as it is told: not before other nodes may be accused as well, or the kernel has spoken."""
     until = min(s.seen_at for s in h.causes) + part_policy().hearsay_settles
-    return replace(h, ready_at=max(h.ready_at, until), alone=False)
+    return replace(h, ready_at=max(h.ready_at, until))

@@ -74,6 +74,12 @@ def test_what_is_printed_of_one_node_while_all_goes_on_is_nothing(node: str) -> 
     assert seen(world(), [printed(node, 10), *going_on]) == []
 
 
+def test_a_job_that_waits_for_gpus_does_not_suffer_from_what_is_printed_of_one() -> None:
+    w = world()
+    stalled = [failed("llm", 20, 60.0 * i, "unschedulable", kind="job.stalled") for i in range(1, 20)]
+    assert not [i for i in seen(w, [printed(NODES[0], 10), *stalled], 2500) if i.root.node]
+
+
 def test_the_node_whose_kernel_says_so_itself_stands_for_itself() -> None:
     found = seen(world(), [xid("n03", 79, 9), *(printed(n, 10) for n in NODES)])
     assert {(str(i.root.node), i.certainty) for i in found} == {
