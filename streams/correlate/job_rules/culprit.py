@@ -382,16 +382,18 @@ def _verdict(
             None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
         )
     node = nodes[0]
-    if {p.node for p in placements} == {node}:
-        text = f"{why}; the job has no other node to compare with"
-        return HangFinding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
-    where = f"all of them on {node}" if silent else f"they stand on {node}"
     here = [p for p in placements if p.node == node]
     whole = (
         all(set(p.ranks) <= suspected for p in here)
         if all(s.ranks for s in here)
         else set(more) == {node} or silent
     )
+    if {p.node for p in placements} == {node}:
+        text = f"{why}; the job has no other node to compare with"
+        return HangFinding(
+            None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent, others_keep_up=not whole
+        )
+    where = f"all of them on {node}" if silent else f"they stand on {node}"
     spoke = all(_spoke(case, p) for p in placements if p.node != node)
     certain = whole and spoke and bool(placements) and suspicion.firm
     text = f"{why}: {named}, {where}" if silent and ranks else f"{why}; {where}"

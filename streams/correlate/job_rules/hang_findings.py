@@ -122,8 +122,8 @@ def wandering_ranks(
 
 
 def _behind_elsewhere(found: Mapping[datetime, HangFinding]) -> dict[datetime, HangFinding]:
-    behind = {start: f for start, f in found.items() if f.others_keep_up}
-    nodes = sorted({f.node for f in behind.values() if f.node is not None})
+    behind = {start: f for start, f in found.items() if f.others_keep_up and f.node is not None}
+    nodes = sorted({str(f.node) for f in behind.values()})
     if len(nodes) < 2:
         return {}
     why = f"{len(behind)} times some ranks of one node were behind: of {', '.join(nodes[:8])}, while others there kept up"

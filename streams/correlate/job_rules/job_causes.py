@@ -229,7 +229,7 @@ def hang_root(
         facts=facts,
         candidates=candidates,
         audience=audience_of(evidence, [episode.start], config)
-        if family == IncidentFamily.APPLICATION
+        if family == IncidentFamily.APPLICATION or finding.others_keep_up
         else Audience.ON_CALL,
     )
 

@@ -44,6 +44,16 @@ def test_one_rank_behind_the_others_of_its_node_is_the_programs_until_it_happens
     assert (world.only().family, world.only().audience) == ("silent_node", audience)
 
 
+@pytest.mark.parametrize(("behind", "audience"), [(3, Audience.OWNER), (None, Audience.ON_CALL)])
+def test_a_rank_that_is_behind_in_a_job_of_one_node_is_the_programs(
+    behind: int | None, audience: Audience
+) -> None:
+    world = World(cluster({"llama": ["n1"]}))
+    world.see(*timeouts("llama", [r for r in range(8) if r != behind], 600))
+    world.pass_to(900)
+    assert (world.only().family, world.only().audience) == ("hang", audience)
+
+
 def test_a_node_on_which_ranks_of_two_jobs_are_behind_is_for_those_on_call() -> None:
     world = World(cluster({"llama": FOUR, "gemma": ["n3", "n5", "n6"]}))
     world.see(*timeouts("llama", [r for r in range(32) if r != 17], 600))

@@ -40,6 +40,7 @@ def test_ranks_of_two_nodes_in_turn_are_the_programs_and_one_incident() -> None:
     standing = [i for i in tries(11, 22).incidents() if i.state is not IncidentState.MERGED]
     assert [(i.family, i.root.job and i.root.job.name) for i in standing] == [("hang", "llm")]
     assert "2 times some ranks of one node were behind: of n2, n3" in standing[0].reason
+    assert standing[0].audience is Audience.OWNER
     assert standing[0].fault_at <= at(60)
 
 
