@@ -25,16 +25,21 @@ from streams.model.run import Run
 class Publication:
     """How often an incident was published in a state that calls people (every one but `suppressed`), and since when.
 
-    One that was only suppressed until it became part of another called nobody.
+    One that was only suppressed until it ended, or until it became part of another, called nobody.
     """
 
     revisions: int = 0
     told_at: datetime | None = None
+    suppressed: bool = False
+    """Whether it was, at any time."""
 
     def add(self, incident: Incident, now: datetime) -> None:
         """Count a revision."""
-        unseen = incident.state is IncidentState.MERGED and self.told_at is None
-        if incident.state is IncidentState.SUPPRESSED or unseen:
+        if incident.state is IncidentState.SUPPRESSED:
+            self.suppressed = True
+            return
+        ends = incident.state is IncidentState.MERGED or (self.suppressed and incident.state.is_over)
+        if ends and self.told_at is None:
             return
         self.revisions += 1
         self.told_at = self.told_at or now

@@ -66,6 +66,9 @@ def test_an_incident_that_was_merged_was_told_all_the_same() -> None:
 def test_what_was_only_ever_suppressed_was_not_told() -> None:
     quiet = incident("b", "gpu-2", IncidentState.SUPPRESSED)
     assert judged((3, incident("a", "gpu-1")), (5, quiet)).told == 1
+    ended = replace(quiet, state=IncidentState.RESOLVED)
+    assert judged((3, incident("a", "gpu-1")), (5, quiet), (9, ended)).told == 1
+    assert judged((3, incident("a", "gpu-1")), (9, ended)).told == 2
 
 
 def test_what_only_a_jobs_owner_has_to_know_is_found_and_calls_nobody() -> None:
