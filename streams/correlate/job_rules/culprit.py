@@ -25,6 +25,8 @@ _MAX_CLEARED = 6
 
 MISMATCH = "mismatched collective"
 ERRORS_ONLY = "errors only"
+WANDERS = "another node's rank each time"
+"""The rule of a job in which ranks of different nodes hang, try after try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,14 @@ class HangFinding:
     """Nodes about whose ranks two sources disagree."""
     complete: bool = False
     """Whether every rank of the job has reported how far it came, so that nothing more need be waited for."""
+
+    @property
+    def is_of_program(self) -> bool:
+        """Whether nobody but the job's owner can do anything: its process speaks, and others of the node keep up.
+
+        A rank that says nothing at all may hang with its GPU or its host.
+        """
+        return self.others_keep_up and (self.rule == WANDERS or not self.silent)
 
 
 @dataclass(frozen=True, slots=True)

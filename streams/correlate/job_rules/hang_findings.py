@@ -8,7 +8,7 @@ from datetime import datetime
 
 from streams.correlate.job_rules.busy_ranks import cleared_by_work
 from streams.correlate.job_rules.connection_votes import FAILING_CONNECTIONS, NO_ADDRESSES
-from streams.correlate.job_rules.culprit import ERRORS_ONLY, HangFinding, find_culprit
+from streams.correlate.job_rules.culprit import ERRORS_ONLY, WANDERS, HangFinding, find_culprit
 from streams.correlate.job_rules.job_evidence import (
     JobEvidence,
     forgotten,
@@ -30,9 +30,6 @@ from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _PORT_EVENT = "async_event"
-
-WANDERS = "another node's rank each time"
-"""The rule of a job in which ranks of different nodes hang, try after try."""
 
 
 def hangs_of(evidence: JobEvidence, config: Config) -> list[Episode]:

@@ -229,7 +229,7 @@ def hang_root(
         facts=facts,
         candidates=candidates,
         audience=audience_of(evidence, [episode.start], config)
-        if family == IncidentFamily.APPLICATION or finding.others_keep_up
+        if family == IncidentFamily.APPLICATION or finding.is_of_program
         else Audience.ON_CALL,
     )
 

@@ -16,7 +16,7 @@ from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
 from streams.correlate.job_rules.blockers import claim_ends, evaluate_blockers, for_a_service
 from streams.correlate.job_rules.connection_votes import NO_COMMON_END, ONE_PAIR, Vote, only_deaths
-from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.culprit import WANDERS, HangFinding
 from streams.correlate.job_rules.explaining_causes import (
     between_jobs,
     broken_before,
@@ -38,7 +38,7 @@ from streams.correlate.job_rules.first_failures import (
     earlier_firsts,
     suspected_host,
 )
-from streams.correlate.job_rules.hang_findings import WANDERS, finding_of, hangs_of, wandering_ranks
+from streams.correlate.job_rules.hang_findings import finding_of, hangs_of, wandering_ranks
 from streams.correlate.job_rules.job_causes import (
     application_root,
     audience_of,
@@ -281,9 +281,8 @@ def _judge_hang(
         )
         return
     if node is not None and (not deaths or finding.rule == RULE):
-        # A rank that is behind the others of its node is the program's, or a GPU's that the next job hangs on as well.
         audience = (
-            audience_of(evidence, [episode.start], config) if finding.others_keep_up else Audience.ON_CALL
+            audience_of(evidence, [episode.start], config) if finding.is_of_program else Audience.ON_CALL
         )
         verdict.suspicions.append(
             Suspicion(node, evidence.job, finding, episode, ready_at, candidates, audience)

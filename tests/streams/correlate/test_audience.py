@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from streams.model.incident import Audience
-from tests.streams.correlate.world import World, cluster, failed, pods, progress, timeout, timeouts, xid
+from tests.streams.correlate.world import (
+    World,
+    cluster,
+    failed,
+    pods,
+    progress,
+    summary,
+    timeout,
+    timeouts,
+    xid,
+)
 
 FOUR = ["n1", "n2", "n3", "n4"]
 MANY = [f"n{i}" for i in range(1, 33)]
@@ -33,15 +45,24 @@ def test_ranks_that_call_different_collectives_are_the_programs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("silent", "audience"), [((17,), Audience.OWNER), (tuple(range(16, 24)), Audience.ON_CALL)]
+    ("behind", "speaking", "audience"),
+    [
+        ([17], [17], Audience.OWNER),
+        ([17], [], Audience.ON_CALL),
+        (range(16, 24), range(16, 24), Audience.ON_CALL),
+        (range(16, 24), [], Audience.ON_CALL),
+    ],
+    ids=["one that speaks", "one that says nothing", "a whole node", "a whole node that says nothing"],
 )
-def test_one_rank_behind_the_others_of_its_node_is_the_programs_until_it_happens_there_again(
-    silent: tuple[int, ...], audience: Audience
+def test_a_rank_behind_the_others_of_its_node_is_the_programs_while_it_speaks(
+    behind: Collection[int], speaking: Collection[int], audience: Audience
 ) -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(*timeouts("llama", [r for r in range(32) if r not in silent], 600))
+    spoken = [summary("llama", r, 604, enqueued=99) for r in speaking]
+    world.see(*timeouts("llama", [r for r in range(32) if r not in behind], 600), *spoken)
     world.pass_to(700)
-    assert (world.only().family, world.only().audience) == ("silent_node", audience)
+    assert (world.only().family, world.only().root.node) == ("silent_node", "n3")
+    assert world.only().audience is audience
 
 
 @pytest.mark.parametrize(("behind", "audience"), [(3, Audience.OWNER), (None, Audience.ON_CALL)])
@@ -49,7 +70,8 @@ def test_a_rank_that_is_behind_in_a_job_of_one_node_is_the_programs(
     behind: int | None, audience: Audience
 ) -> None:
     world = World(cluster({"llama": ["n1"]}))
-    world.see(*timeouts("llama", [r for r in range(8) if r != behind], 600))
+    spoken = [] if behind is None else [summary("llama", behind, 604, enqueued=99)]
+    world.see(*timeouts("llama", [r for r in range(8) if r != behind], 600), *spoken)
     world.pass_to(900)
     assert (world.only().family, world.only().audience) == ("hang", audience)
 
@@ -57,7 +79,9 @@ def test_a_rank_that_is_behind_in_a_job_of_one_node_is_the_programs(
 def test_a_node_on_which_ranks_of_two_jobs_are_behind_is_for_those_on_call() -> None:
     world = World(cluster({"llama": FOUR, "gemma": ["n3", "n5", "n6"]}))
     world.see(*timeouts("llama", [r for r in range(32) if r != 17], 600))
+    world.see(summary("llama", 17, 604, enqueued=99))
     world.see(*timeouts("gemma", [r for r in range(24) if r != 1], 620))
+    world.see(summary("gemma", 1, 624, enqueued=99))
     world.pass_to(800)
     (node,) = (i for i in world.incidents() if i.root.node == "n3")
     assert (node.family, node.audience) == ("silent_node", Audience.ON_CALL)

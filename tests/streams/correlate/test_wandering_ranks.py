@@ -33,7 +33,7 @@ def test_one_silent_rank_names_its_node_and_says_that_the_others_keep_up() -> No
         Certainty.LIKELY,
     )
     assert incident.facts["others_keep_up"] is True
-    assert incident.audience is Audience.OWNER
+    assert incident.audience is Audience.ON_CALL
 
 
 def test_ranks_of_two_nodes_in_turn_are_the_programs_and_one_incident() -> None:
