@@ -11,7 +11,7 @@ from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
-from streams.correlate.fabric_rules.links import LinkFault
+from streams.correlate.fabric_rules.links import LinkFault, broke_at
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
@@ -266,7 +266,7 @@ class SwitchCauses(CauseSource):
             for faults in self._faults.values()
             for fault in faults
             if (at := self._since(fault, place, h)) is not None
-            and at - before <= h.fault_at <= fault.hypothesis.last_at + after
+            and at - before <= broke_at(h) <= fault.hypothesis.last_at + after
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 

@@ -326,6 +326,11 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
     return last + config.link_quiet if flapping and last is not None else last
 
 
+def broke_at(h: Hypothesis) -> datetime:
+    """When a link's fault first took it down, whatever errors it had before; when any other fault began."""
+    return min((s.at for s in h.causes if s.firing and parts().of(s) in _BROKEN), default=h.fault_at)
+
+
 # Which events are one fault.
 
 
@@ -351,6 +356,11 @@ class _Group:
         ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
         self.over_at = max(ends, default=None)
 
+    def is_over(self, at: datetime) -> bool:
+        """Whether it had nothing but errors, the last before this moment. Nobody says when errors are over: a link that breaks
+        long after them breaks for something else."""
+        return self.events[-1].at < at and not any(e.part in _BROKEN for e in self.events)
+
 
 def _grouped(
     place: Place, domain: str, events: Sequence[LinkEvent], incarnations: Incarnations, config: Config
@@ -361,7 +371,10 @@ def _grouped(
         if m.part == "context":
             continue
         open_ = [g for g in groups if _is_open(g, domain, m, incarnations, config)]
-        group = next((g for g in reversed(open_) if _belongs(g, m, events, config)), None)
+        # A NIC goes on with what it began, whatever else began meanwhile.
+        own = [g for g in open_ if m.nic in g.nics]
+        candidates = (*(g for g in open_ if g not in own), *own)
+        group = next((g for g in reversed(candidates) if _belongs(g, m, events, config)), None)
         if group is not None:
             group.take(m)
             continue
@@ -383,6 +396,8 @@ def _is_open(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnation
 
 
 def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
+    if m.part in _BROKEN and group.is_over(m.at - config.link_quiet):
+        return False
     if m.nic in group.nics:
         quiet = config.link_again if len(group.events) >= config.flaps else config.link_quiet
         return group.lasts or group.over_at is None or m.at <= group.over_at + quiet
@@ -391,10 +406,10 @@ def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: C
 
 def _falls_with(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
     """Whether a link goes down as that of the group does, under another kind of name: the switch's, of a NIC that had errors."""
-    if m.part != "down" or not m.kinds.isdisjoint(group.kinds):
+    if m.part not in ("down", "bounced") or not m.kinds.isdisjoint(group.kinds):
         return False
     downs = (e for e in events if e.part == "down" and e.nic in group.nics)
-    return any(abs(e.at - m.at) <= config.skew for e in downs)
+    return any(abs(e.at - m.at) <= config.board for e in downs)
 
 
 def _together(first: LinkEvent, m: LinkEvent, kinds: Set[str], config: Config) -> bool:

@@ -244,6 +244,23 @@ def test_a_flapping_link_is_one_incident_with_a_count() -> None:
     assert len(world.published) == 1
 
 
+@pytest.mark.parametrize("counted", [135, 150])
+def test_a_link_that_flaps_and_then_stays_down_is_one_incident_whatever_a_counter_calls_it(
+    counted: float,
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for begin in (0, 41, 82):
+        world.see(nic("n2", "ens3np0", begin), nic("n2", "ens3np0", begin + 2, cleared=True))
+    for one in sorted(
+        [nic("n2", "mlx5_3", counted, subtype="link_downed"), nic("n2", "ens3np0", 143)],
+        key=lambda s: s.occurred_at,
+    ):
+        world.pass_to(one.occurred_at.timestamp() - at(0).timestamp())
+        world.see(one)
+    world.pass_to(400)
+    assert (world.only().root.nic, world.only().flaps) == ("ens3np0", 4)
+
+
 def test_a_link_that_flaps_for_long_stays_one_incident_and_ends_when_it_is_quiet() -> None:
     world = story(*flapping(60, every=50), until=3100)
     assert (world.only().incarnation, len(world.published)) == (1, 1)
@@ -661,6 +678,19 @@ def test_links_that_bounce_at_one_moment_are_no_incident_while_nobody_suffers() 
     world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
     world.pass_to(400)
     assert world.incidents() == []
+
+
+@pytest.mark.parametrize("before", [-1800, -540, -100])
+def test_errors_of_some_links_before_their_switch_goes_down_keep_them_out_of_nothing(before: float) -> None:
+    hosts = [f"n{i}" for i in range(1, 9)]
+    cables = [link("leaf-1", f"Ethernet{8 * i}", host, "mlx5_2") for i, host in enumerate(hosts)]
+    world = World([*cluster({"llama": hosts}), *cables])
+    for i in (2, 5):
+        world.see(port("leaf-1", f"Ethernet{8 * i}", before + i, subtype="symbol_errors"))
+    world.see(*(port("leaf-1", f"Ethernet{8 * i}", 0.1 * i) for i in range(8)))
+    world.see(*(nic(host, "mlx5_2", 0.5 + 0.1 * i) for i, host in enumerate(hosts)))
+    world.pass_to(400)
+    assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-1")
 
 
 def test_a_link_that_flaps_stays_its_hosts_when_it_once_bounced_with_all_the_others() -> None:
