@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
+from streams.correlate.node_rules.power_inputs import still_has_power
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -227,6 +228,8 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
         return True
     if host.certainty is Certainty.WEAK or other.fault_at > host.last_at + config.before:
         return False
+    if still_has_power(host):
+        return other.family == IncidentFamily.NODE_DOWN
     return other.family in row.explains_near or (weak and other.family in row.explains_weak)
 
 

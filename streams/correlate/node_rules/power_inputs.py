@@ -37,6 +37,11 @@ def is_lost_input(h: Hypothesis) -> bool:
     return h.family == POWER and any(map(_is_of_input, h.causes))
 
 
+def still_has_power(h: Hypothesis) -> bool:
+    """Whether a host reports nothing worse of its power than a lost input: it runs on with the others."""
+    return h.family == POWER and bool(h.causes) and all(map(_is_of_input, h.causes))
+
+
 def _is_of_input(s: Sighting) -> bool:
     return s.kind == SignalKind.NODE_POWER and s.text("subtype") in part_policy().inputs.subtypes
 

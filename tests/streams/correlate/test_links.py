@@ -693,6 +693,18 @@ def test_errors_of_some_links_before_their_switch_goes_down_keep_them_out_of_not
     assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-1")
 
 
+def test_a_link_of_a_host_that_lacks_one_power_input_goes_down_for_itself() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(sign("node.power", "n3", -54, "psu"), sign("node.power", "n3", -53, "psu_redundancy"))
+    world.see(nic("n3", "mlx5_2", 0), *(nccl_error("llama", rank, 9 + 0.1 * rank) for rank in range(16, 24)))
+    world.pass_to(400)
+    assert (world.only().family, world.only().root.node, world.only().jobs) == (
+        "nic_link",
+        "n3",
+        (job("llama"),),
+    )
+
+
 def test_a_link_that_flaps_stays_its_hosts_when_it_once_bounced_with_all_the_others() -> None:
     world = World(rack(labels=False))
     world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
