@@ -176,7 +176,7 @@ def _boots(row: NodeRow) -> Iterable[_Boot]:
     # A fact may be late by any time, where the inventory was away: the event knows better.
     facts = {
         at
-        for (known, _), (at, _) in pairwise(row.boots)
+        for (known, _), (at, _) in pairwise(row.boots or ())
         if not any(known < event <= at + late for event in events)
     }
     for at in sorted(events | returns | facts):

@@ -69,7 +69,7 @@ class NodeRow:
     """When its GPUs' metrics told of it last, where no inventory does."""
     nics: tuple[Naming, ...] | None = None
     """Which names mean one NIC, as far as anything named two at once; the latest (`nic_names.py`). None where nothing did."""
-    boots: tuple[tuple[datetime, str], ...] = ()
+    boots: tuple[tuple[datetime, str], ...] | None = None
     """When facts showed each boot of it first, by its id; the latest few."""
 
     def with_seen(self, seen: Groups) -> Self:
@@ -316,7 +316,7 @@ def with_boot(row: NodeRow, fact: NodeFact) -> NodeRow:
     """The row with the boot that a fact shows."""
     if fact.boot_id is None:
         return row
-    first = {boot: since for since, boot in row.boots}
+    first = {boot: since for since, boot in row.boots or ()}
     first[fact.boot_id] = min(fact.observed_at, first.get(fact.boot_id, fact.observed_at))
     return replace(row, boots=tuple(sorted((since, boot) for boot, since in first.items())[-MAX_BOOTS:]))
 
