@@ -18,7 +18,7 @@ from streams.model.facts import JobFact
 from streams.model.incident import Audience, Incident
 
 NOWHERE = ""
-"""The channel of what nobody in the chat is told."""
+"""The channel of what is not posted."""
 
 
 class Routes:
