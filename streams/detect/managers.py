@@ -178,7 +178,7 @@ def _span(match: Match) -> tuple[int, int]:
 def _end(groups: Mapping[str, str]) -> End:
     return End(
         groups.get("switch"),
-        groups.get("port") or groups.get("second_port"),
+        groups.get("port") or groups.get("second_port") or groups.get("third_port"),
         groups.get("host"),
         groups.get("nic") or groups.get("second_nic"),
         groups.get("name"),
