@@ -13,8 +13,6 @@ from streams.correlate.state.rows import DocumentRow
 from streams.model.incident import IncidentState
 from streams.model.kinds import IncidentFamily
 
-_LINKS = (IncidentFamily.NIC_LINK, IncidentFamily.FABRIC_FAULT)
-
 
 def known_for(row: DocumentRow, closed: bool, config: Config) -> timedelta:
     """How long an incident is known after its end. `closed`: a run or a person ended it.
@@ -28,14 +26,14 @@ def known_for(row: DocumentRow, closed: bool, config: Config) -> timedelta:
 
 
 def is_old_news(h: Hypothesis, claimed: Iterable[Sighting], now: datetime, config: Config) -> bool:
-    """Whether a job's own failure, or a link that is up again, was known for so long without being an incident that only
-    forgetting makes it one.
+    """Whether a job's own failure, or what is over, was known for so long without being an incident that only forgetting makes
+    it one.
 
-    The signs of progress that it went on after are thinned out, and what explained it is forgotten: that may lie before it by
-    `before`, and what became of it by then. `claimed` are the symptoms that follow from it.
+    The signs of progress that it went on after are thinned out, and what explained it is forgotten, as the order to reboot a node
+    that is back since: that may lie before it by `before`, and what became of it by then. `claimed` are the symptoms that follow
+    from it.
     """
-    link = h.family in _LINKS and h.cleared_at is not None
-    if not h.causes or not (link or h.place.kind is PlaceKind.JOB):
+    if not h.causes or not (h.cleared_at is not None or h.place.kind is PlaceKind.JOB):
         return False
     heard = (s.seen_at for s in (*h.causes, *claimed))
     known = max([h.ready_at, *heard, *([h.brief_until] if h.brief_until else [])])

@@ -138,3 +138,17 @@ def test_a_node_that_somebody_closed_is_expected_to_go_unless_it_was_missed_befo
     story = [missed("cn003", 600), down("cn003", 900), sign("node.condition", "cn003", 600 - before, subtype)]
     states = {i.state for i in told(story, until=1500).incidents()}
     assert (IncidentState.OPEN in states) is is_told
+
+
+def test_a_reboot_that_was_ordered_is_no_incident_either_when_its_order_is_forgotten() -> None:
+    world = World()
+    for one in (
+        says("running", -900, "cn[004-040]"),
+        sign("node.maintenance", "cn003", 0, "reboot"),
+        missed("cn003", 175),
+        down("cn003", 305),
+        down("cn003", 940, back=True),
+    ):
+        world.see(one)
+    world.pass_to(9000, step=10)
+    assert not world.published
