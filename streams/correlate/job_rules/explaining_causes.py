@@ -272,7 +272,7 @@ def in_time(
         return False
     if cause.domain in ("link", "fabric") and start < reported_at:
         # What has waited since a known moment lost its connection then, or not by this.
-        return cause.last_at >= start - config.connection_loss
+        return cause.last_at >= start - config.connection_loss and cause.fault_at <= start + cause.lag
     if cause.facts.get("link") == ERROR_COUNTERS:
         # Errors go on until they are over, and cost a connection at any time.
         return cause.cleared_at is None or cause.cleared_at + config.linger >= start
@@ -286,11 +286,11 @@ def in_time(
 
 def time_needed(cause: Hypothesis, start: datetime, reported_at: datetime, config: Config) -> str:
     """When a cause that was not `in_time` would have had to be there, and when it was."""
-    latest = reported_at + cause.lag
-    if cause.fault_at > latest:
-        began = to_the_second(cause.fault_at)
-        return f"a begin by {to_the_second(latest)}, {span(cause.lag)} after the first report; it began at {began}"
     by_link = cause.domain in ("link", "fabric") and start < reported_at
+    latest = (start if by_link else reported_at) + cause.lag
+    if cause.fault_at > latest:
+        began, first = to_the_second(cause.fault_at), "symptom" if by_link else "report"
+        return f"a begin by {to_the_second(latest)}, {span(cause.lag)} after the first {first}; it began at {began}"
     back = config.connection_loss if by_link else config.before
     over = f", and was over at {to_the_second(cause.cleared_at)}" if cause.cleared_at is not None else ""
     return (

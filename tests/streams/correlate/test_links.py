@@ -237,6 +237,15 @@ def flapping(times: int, every: float = 40) -> list[Signal]:
     ]
 
 
+@pytest.mark.parametrize(("bounced", "explains"), [(440, False), (130, False), (30, True)])
+def test_a_bounce_minutes_after_a_hang_began_is_not_its_reason(bounced: float, explains: bool) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(nic("n2", "mlx5_0", bounced), nic("n2", "mlx5_0", bounced + 1, cleared=True))
+    world.see(*timeouts("llama", range(32), 600, waited=600))
+    world.pass_to(900)
+    assert (world.only().family == "nic_link") is explains
+
+
 def test_a_flapping_link_is_one_incident_with_a_count() -> None:
     world = story(*flapping(5), until=260)
     incident = world.only()

@@ -90,7 +90,7 @@ def test_manager_host_and_switch_that_report_one_link_are_one_incident_in_any_or
         *lines((1, f"{DOWN}: {pair('n2', 'mlx5_5', 54)}")),
         nic("n2", "mlx5_5", 0),
         port("ib-leaf-05", "54", 0.5),
-        *timeouts("llama", range(32), 500),
+        *timeouts("llama", range(32), 605),
     ]
     expected = outcome(on_time(FACTS, signals))
     assert [(i.family, i.root.node, i.root.nic) for i in expected] == [("nic_link", "n2", "mlx5_5")]
