@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from streams.correlate.fabric_rules.links import broke_at, by_host
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
 from streams.correlate.node_rules.power_inputs import still_has_power
 from streams.correlate.policy.config import Config
@@ -200,7 +201,7 @@ def _takes_in(
     if other.facts.get("link") == ERROR_COUNTERS:
         # A link works with errors for long before it costs a connection, and nothing tells that it still does.
         return other.cleared_at is None or other.cleared_at >= host.fault_at - early
-    return other.fault_at >= host.fault_at - early
+    return broke_at(other) >= host.fault_at - early
 
 
 _READ_AGAIN = "it was told by the same old lines, read again"
@@ -228,8 +229,8 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
         return True
     if host.certainty is Certainty.WEAK or other.fault_at > host.last_at + config.before:
         return False
-    if still_has_power(host):
-        return other.family == IncidentFamily.NODE_DOWN
+    if other.family == IncidentFamily.NIC_LINK and still_has_power(host) and by_host(other):
+        return False  # a host that reports a link has power
     return other.family in row.explains_near or (weak and other.family in row.explains_weak)
 
 

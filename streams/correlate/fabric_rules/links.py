@@ -30,7 +30,7 @@ from streams.correlate.state.rows import NodeRow, PortRow
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.signal import Attribute
+from streams.model.signal import MANAGER, Attribute
 
 FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
@@ -329,6 +329,11 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
 def broke_at(h: Hypothesis) -> datetime:
     """When a link's fault first took it down, whatever errors it had before; when any other fault began."""
     return min((s.at for s in h.causes if s.firing and parts().of(s) in _BROKEN), default=h.fault_at)
+
+
+def by_host(h: Hypothesis) -> bool:
+    """Whether the host itself reports anything of a link's fault, and therefore is alive."""
+    return any(s.entity.switch is None and MANAGER not in s.attributes for s in h.causes)
 
 
 # Which events are one fault.

@@ -702,6 +702,19 @@ def test_errors_of_some_links_before_their_switch_goes_down_keep_them_out_of_not
     assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-1")
 
 
+def test_links_of_which_only_the_switch_tells_go_down_with_a_host_that_loses_power() -> None:
+    cables = [link("leaf-1", f"Ethernet{4 * i}", "n3", f"mlx5_{i}") for i in range(8)]
+    world = World([*cluster({"llama": FOUR}), *cables])
+    world.see(port("leaf-1", "Ethernet4", -420, subtype="symbol_errors"))
+    world.see(sign("node.power", "n3", -10, "psu"), sign("node.power", "n3", -9, "psu"))
+    world.see(*(port("leaf-1", f"Ethernet{4 * i}", 0.1 * i) for i in range(8)), not_ready("n3", 60))
+    world.see(*(nccl_error("llama", rank, 9 + 0.1 * rank) for rank in range(8)))
+    world.pass_to(1200)
+    assert [(i.family, i.root.node) for i in world.incidents() if i.merged_into is None] == [
+        ("power_cooling", "n3")
+    ]
+
+
 def test_a_link_of_a_host_that_lacks_one_power_input_goes_down_for_itself() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(sign("node.power", "n3", -54, "psu"), sign("node.power", "n3", -53, "psu_redundancy"))
