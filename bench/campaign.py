@@ -10,7 +10,8 @@ withdrawn incidents do not count, except where it says so. Figures, over all run
                      the rack, the storage or the job
   `family`           share of the faults whose incident is of the right family, or of one that the evidence cannot tell from it
   `precision`        faults that have an incident of their own ÷ incidents ever told in runs with faults: every incident ever
-                     published in a state other than suppressed, merged and withdrawn ones included
+                     published in a state other than suppressed, merged and withdrawn ones included; neither counts what
+                     only a job's owner has to know of
   `jobs_right`       share of the training jobs stopped by faults that the fault's incident names
   `churn`            `revisions`, `runs`, and `questions` (approvals that a person is asked for) of each incident ever told
   `late_s`           from a fault until its incident was first told: `median` and `p90`

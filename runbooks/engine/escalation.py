@@ -139,7 +139,7 @@ def only_tells(run: Run) -> bool:
 
 
 def is_for_owner(incident: Incident, runs: Iterable[Run]) -> bool:
-    """Whether nobody but the job's owner has to know of it: also where a run of it does more than notify, those on call have."""
+    """Whether nobody but the job's owner has to know of it. Once a run does more than notify, those on call have to as well."""
     return incident.for_owner and all(map(only_tells, runs))
 
 

@@ -260,13 +260,13 @@ class SwitchCauses(CauseSource):
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
-        before, after = self._config.skew, self._config.before
+        before, after, broke = self._config.skew, self._config.before, broke_at(h)
         found = [
             fault.hypothesis
             for faults in self._faults.values()
             for fault in faults
             if (at := self._since(fault, place, h)) is not None
-            and at - before <= broke_at(h) <= fault.hypothesis.last_at + after
+            and at - before <= broke <= fault.hypothesis.last_at + after
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 

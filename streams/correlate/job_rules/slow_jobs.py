@@ -1,7 +1,7 @@
 """Jobs that have become slower than they were: what began to be wrong on just one of their nodes is why.
 
 A slow job is no incident by itself, nor are faint signs of heat or of a narrow PCIe link, or one report of a slow rank: both
-together are. Reports of a slow rank that recur are told of by themselves, with the job that they are of.
+together are. Reports of a slow rank that recur are an incident by themselves, with their job.
 """
 
 from __future__ import annotations

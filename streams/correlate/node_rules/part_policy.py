@@ -80,7 +80,7 @@ class Inputs(Strict):
 
     @property
     def settles(self) -> timedelta:
-        """How long nobody is told of it."""
+        """How long it is not reported."""
         return timedelta(seconds=self.settles_s)
 
     @property

@@ -77,7 +77,7 @@ class IncidentStates:
         return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
 
     def is_untold(self, h: Hypothesis, hit: bool, now: datetime) -> bool:
-        """Whether nobody is told of it: no job is hit, and it is a notice, or somebody's work on the node does or repaired it."""
+        """Whether it is not reported: no job is hit, and it is a notice, or somebody's work on the node does or repaired it."""
         if hit:
             return False
         if h.is_repaired:

@@ -118,14 +118,13 @@ def test_a_program_that_fails_on_one_gpu_again_may_not_be_to_blame() -> None:
 
 
 def test_those_who_were_called_once_follow_it_to_its_end() -> None:
-    """The job grew smaller since: what was reported to those on call stays theirs."""
-    world = World(cluster({"llama": MANY}))
-    world.see(*(xid(node, 31, 10) for node in MANY), *(failed("llama", i, 11) for i in range(len(MANY))))
-    world.pass_to(200)
+    """The rank that had said nothing speaks after all: what was reported to those on call stays theirs."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 17], 600))
+    world.pass_to(700)
     assert world.only().audience is Audience.ON_CALL
     world.restart()
-    for pod in pods("llama", FOUR, since=300, attempt=1):
-        world.tell(pod)
-    world.see(progress("llama", 400, 20))
-    world.pass_to(1500, step=10)
-    assert {i.audience for i in world.incidents()} == {Audience.ON_CALL}
+    world.see(summary("llama", 17, 604, enqueued=99))
+    world.pass_to(900)
+    assert "never enqueued" in world.only().reason
+    assert world.only().audience is Audience.ON_CALL
