@@ -134,11 +134,14 @@ def _with_step(row: JobRow, seen: Sighting) -> JobRow:
 
 
 def speaker(seen: Sighting) -> tuple[JobRef, str, int | None] | None:
-    """The job and the node of one of its processes, where NCCL's own header says on which host it ran; else who shipped its
-    line, and its rank.
+    """The job and the node of one of its processes, where NCCL's own header says on which host it ran, or the kernel that it
+    killed one in the job's cgroup; else who shipped its line, and its rank.
 
     A job may have begun long before the controller's log.
     """
+    if seen.kind == SignalKind.NODE_MEMORY:
+        number, where = seen.text("slurm_job"), seen.entity.node
+        return (JobRef(SLURM_JOB, "", number), where, None) if number and where else None
     pod, rank = seen.entity.pod, seen.entity.rank
     if pod is None or not is_slurm(pod):
         return None

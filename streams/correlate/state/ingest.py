@@ -411,7 +411,8 @@ class Ingest:
 
 
 def _tells_its_place(seen: Sighting) -> bool:
-    return seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
+    of_processes = (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR, SignalKind.NODE_MEMORY)
+    return seen.kind in of_processes or is_failure_of_job(seen)
 
 
 def _cable(seen: Sighting) -> LinkFact:

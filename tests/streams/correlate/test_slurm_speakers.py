@@ -75,6 +75,19 @@ def test_what_the_controller_says_counts_before_both() -> None:
     assert not [i for i in told(story) if i.root.node == "cn007" and i.jobs]
 
 
+@pytest.mark.parametrize("names", ["4242", "4243", ""])
+def test_a_killed_process_stood_where_its_cgroup_says(names: str) -> None:
+    """Its peers only see that it is gone, and it leaves no word itself."""
+    kill = sign(
+        "node.memory", "cn003", 19, "oom", process="python3", constraint="CONSTRAINT_MEMCG", slurm_job=names
+    )
+    others = [header(n, 20 + i / 10) for i, n in enumerate(NODES) if n != "cn003"]
+    of_job = [i for i in told([*others, kill]) if any(j.name == "4242" for j in [*i.jobs, i.root.job] if j)]
+    assert [(i.family, i.for_owner) for i in of_job] == (
+        [("application", True)] if names == "4242" else [("hang", False)]
+    )
+
+
 def test_that_all_that_spoke_have_spoken_proves_nothing() -> None:
     """Of the job's nodes those that are dead say nothing: a hang is not told of as if every rank had reported."""
     world = World()
