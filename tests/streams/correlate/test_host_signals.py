@@ -124,6 +124,12 @@ OPENS: dict[str, tuple[list[Signal], str, str, Certainty]] = {
         "node/n1",
         WEAK,
     ),
+    "a container runtime that stays down": (
+        [sign("node.condition", "n1", at, "container_runtime", severity=WARNING) for at in (0, 100, 200)],
+        "platform_fault",
+        "node/n1",
+        WEAK,
+    ),
     "a notice that the cloud takes the node": (
         [sign("node.maintenance", "n1", 0, "termination")],
         "preemption",
@@ -226,6 +232,9 @@ SAYS_NOTHING: dict[str, list[Signal]] = {
     "an error in words that no row knows": [
         sign("unknown", "n1", 0, index=1, severity=INFO, author="nvidia"),
         sign("unknown", "n1", 1, severity=INFO, author="nvme", device="nvme3"),
+    ],
+    "a runtime that its kubelet calls down once": [
+        sign("node.condition", "n1", 0, "container_runtime", severity=WARNING)
     ],
     "a node that Slurm drained": [sign("node.condition", "n1", 0, "slurm_drain", severity=WARNING)],
     "a node that does not answer Slurm": [sign("node.condition", "n1", 0, "slurm_down")],
