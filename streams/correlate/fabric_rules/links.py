@@ -213,6 +213,10 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     if device:
         # Firmware that asserts pauses the port, or loses the link, within seconds, which is told under another name.
         ready_at = min(m.sighting.seen_at for m in device) + config.link_settle
+        if all(m.end is not None and m.end - m.start < config.link_settle for m in device):
+            return context(
+                "device reset", Certainty.LIKELY, ready_at, "the device was reset and works", False
+            )
         return context("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
     ready_at = min(m.sighting.seen_at for m in fault.events)
     if downs:

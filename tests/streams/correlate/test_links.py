@@ -183,6 +183,11 @@ NO_INCIDENT: dict[str, list[Signal]] = {
         port("spine-1", "Ethernet0", 0.4),
         port("spine-1", "Ethernet0", 3, subtype="admin_down"),
     ],
+    "a device that was reset and works": [
+        nic("n2", "eth2", 0, subtype="driver_error"),
+        nic("n2", "eth2", 1, subtype="tx_timeout"),
+        nic("n2", "eth2", 2, subtype="driver_error", cleared=True),
+    ],
     "a port of which nobody knows what hangs on it": [port("leaf-1", "Ethernet99", 0)],
     "an uplink that came back": [
         port("leaf-1", "Ethernet120", 0),
