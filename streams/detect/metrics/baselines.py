@@ -12,6 +12,7 @@ from typing import cast
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, rounded
+from streams.detect.metrics.pairs import is_busy
 from streams.detect.metrics.peers import JobMedians
 from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import exporter_of, owner_of
@@ -70,6 +71,8 @@ class Baseline(Rule):
             job = self._jobs.counted(sample, stream, owner, now / mean, place.key)
             if verdict == PAST and job is not None and self.past(job[1]) != WELL:
                 verdict = BETWEEN
+        if verdict == PAST and row.busy and not is_busy(sample, stream, row.gap * stream.spread):
+            verdict = BETWEEN
         measured: dict[str, Attribute] = {
             row.says: rounded(now),
             "usual": rounded(mean),

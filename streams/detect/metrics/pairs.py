@@ -66,7 +66,7 @@ class Fraction(Pair):
             return None
         fraction = value / whole
         verdict = self.past(fraction)
-        if verdict == PAST and row.busy and not _is_busy(sample, stream, row.gap * stream.spread):
+        if verdict == PAST and row.busy and not is_busy(sample, stream, row.gap * stream.spread):
             return None
         return self.assess(verdict, {row.says: rounded(fraction)}, place, sample, stream)
 
@@ -122,7 +122,8 @@ class BusyGpus:
         return None
 
 
-def _is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
+def is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
+    """Whether the sample's GPU was at work within `gap_ms` of it, as far as that is known."""
     place = gpu_place(sample, stream, whole=True)
     known = stream.rule_state.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
     if known is None:
