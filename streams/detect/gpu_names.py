@@ -30,7 +30,7 @@ _SERIAL = re2_patterns.compile(
 _MAX_GPUS = 100_000
 _MAX_NODES = 20_000
 _ADDRESS = re2_patterns.compile(
-    r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)"
+    r"(?i)(?:^|[^0-9a-f])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?|[0-9a-f]{4,8}:[0-9a-f]{2})(?:[^0-9a-f:]|$)"
 )
 _APART_MS = 10_000
 """The two header lines come within milliseconds; a serial number later than this belongs to an unknown GPU."""

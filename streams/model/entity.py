@@ -15,22 +15,25 @@ EntityKind = Literal[
 ]
 
 _PCI = re.compile(
-    r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-7])?", re.ASCII
+    r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-7])?"
+    r"|(?P<whole>[0-9a-f]{4,8}):(?P<lone>[0-9a-f]{2})",
+    re.ASCII,
 )
 
 
 def canonical_pci(text: str) -> str | None:
     """A PCI address as `dddd:bb:dd`: lower case, no function, domain of four digits unless it needs more.
 
-    Takes the kernel's `0000:1b:00`, DCGM's `00000000:1B:00.0`, `PCI:0000:1b:00` and a bare `1b:00`.
+    Takes the kernel's `0000:1b:00`, DCGM's `00000000:1B:00.0`, `PCI:0000:1b:00`, a bare `1b:00`, and `0000:1b`: a GPU is the only
+    device of its bus.
     Returns None when the text holds no address (some kernels mask it).
     """
     text = text.strip().lower().removeprefix("pci:")
     match = _PCI.fullmatch(text)
     if match is None:
         return None
-    domain = int(match["domain"] or "0", 16)
-    return f"{domain:04x}:{match['bus']}:{match['device']}"
+    domain = int(match["domain"] or match["whole"] or "0", 16)
+    return f"{domain:04x}:{match['bus'] or match['lone']}:{match['device'] or '00'}"
 
 
 SLURM = "slurm"
