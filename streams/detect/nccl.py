@@ -17,7 +17,7 @@ from streams.detect.matching.log_patterns import Hit, PatternTable
 from streams.detect.matching.quotation_filter import reported
 from streams.ingest import timestamps
 from streams.model.clock import to_millis
-from streams.model.entity import SLURM
+from streams.model.entity import is_output_of_slurm
 from streams.model.record import LogLine
 
 _WORLD_RANK = re2_patterns.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
@@ -147,7 +147,7 @@ def _writer(line: LogLine, prefix: str) -> Attributes:
     if (written := _WRITER.search(prefix)) is None:
         return {}
     host = str(written.group("host"))
-    if line.pod is not None and line.pod.namespace == SLURM:
+    if line.pod is not None and is_output_of_slurm(line.pod.key):
         return {"node": host}
     return {"host": host} if host != line.node and (line.pod is None or host != line.pod.name) else {}
 

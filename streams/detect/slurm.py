@@ -8,7 +8,7 @@ from itertools import islice
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
-from streams.model.entity import SLURM, SLURM_JOB, JobRef
+from streams.model.entity import SLURM_JOB, JobRef, is_output_of_slurm
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import SignalState
@@ -62,7 +62,7 @@ class Slurm(PatternFamily):
 
 def _is_printed_by_a_pod(line: LogLine) -> bool:
     """Whether a step's own words (`*** STEP 4242.0 ON …`) are in the log of a pod: no job there is Slurm's alone."""
-    return line.pod is not None and line.pod.namespace != SLURM and " *** " in line.text
+    return line.pod is not None and not is_output_of_slurm(line.pod.key) and " *** " in line.text
 
 
 def _is_news(found: Finding, stream: Stream) -> bool:

@@ -44,6 +44,17 @@ SLURM_UID = "slurm:"
 """What the uid of a node, and of a job's processes on one, begins with where Slurm reported it and no API server."""
 
 
+_OUTPUT = re.compile(r"slurm/\d{1,10}(?:_\d{1,7})?(?:\.|$)", re.ASCII)
+
+
+def is_output_of_slurm(pod: str) -> bool:
+    """Whether a pod's key stands for the output of a Slurm job, or for its processes on a host: `slurm/NUMBER[.HOST]`.
+
+    A Kubernetes namespace may be called `slurm` as well (Slinky's): its pods are pods.
+    """
+    return pod.startswith(f"{SLURM}/") and _OUTPUT.match(pod) is not None
+
+
 def is_of_slurm(uid: str | None) -> bool:
     """Whether a fact or a target with this uid is Slurm's."""
     return uid is not None and uid.startswith(SLURM_UID)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
-from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef
+from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef, is_output_of_slurm
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
 from streams.model.hostlists import hosts
@@ -58,12 +58,12 @@ class Allocation(NamedTuple):
 
 def is_slurm(pod: PodRef | None) -> bool:
     """Whether a "pod" is a job's output as shippers name it, which is the same on all of the job's nodes."""
-    return pod is not None and pod.namespace == SLURM
+    return pod is not None and pod.namespace == SLURM and is_output_of_slurm(pod.key)
 
 
 def is_partial(placement: Placement) -> bool:
     """Whether it is one of a job whose nodes are known as far as its processes spoke: the silent ones may stand elsewhere."""
-    return placement.position is None and placement.pod.startswith(f"{SLURM}/")
+    return placement.position is None and is_output_of_slurm(placement.pod)
 
 
 def is_by_slurm(seen: Sighting) -> bool:

@@ -40,7 +40,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.digest import digest
-from streams.model.entity import SLURM, Entity, JobRef, PodRef
+from streams.model.entity import SLURM, Entity, JobRef, PodRef, is_output_of_slurm
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import folded, short
 from streams.model.kinds import SignalKind
@@ -117,7 +117,7 @@ class FactRows:
         left = topology.pod_jobs.leave_unplaced(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
         speakers: set[str] = set()
-        if name.startswith(f"{SLURM}/"):
+        if is_output_of_slurm(name):
             topology.guess_parts(nodes)
             speakers = self._devices_named()
         topology.pod_jobs.enter_unplaced(name)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from streams.correlate.state.rows import ObservedRank, PodRow
 from streams.correlate.state.store import State
-from streams.model.entity import SLURM, JobRef
+from streams.model.entity import JobRef, is_output_of_slurm
 from streams.model.facts import PodFact
 
 _OUTCOMES = {"Succeeded": True, "Failed": False}
@@ -150,7 +150,7 @@ class Placements:
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
-        if pod.startswith(f"{SLURM}/"):
+        if is_output_of_slurm(pod):
             self._slurm.update(p.node for p in after)
             for placement in before:
                 self._slurm[placement.node] -= 1

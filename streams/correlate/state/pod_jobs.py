@@ -13,7 +13,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import job_of
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
-from streams.model.entity import SLURM, JobRef, PodRef
+from streams.model.entity import JobRef, PodRef, is_output_of_slurm
 
 
 def job_ref(key: str) -> JobRef:
@@ -122,7 +122,7 @@ class PodJobs:
     def _owner_of(self, pod: str) -> str | None:
         row = self._state.pods.get(pod)
         owners = [t.fact.job for t in row.tenancies if t.fact.job and t.fact.trains] if row else []
-        if not owners and pod.startswith(f"{SLURM}/"):
+        if not owners and is_output_of_slurm(pod):
             # A job's output is one file, which another host may ship than those where it runs.
             job = job_of(pod)
             known = self._state.jobs.get(job.key)

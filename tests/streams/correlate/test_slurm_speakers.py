@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -86,6 +87,16 @@ def test_a_killed_process_stood_where_its_cgroup_says(names: str) -> None:
     assert [(i.family, i.for_owner) for i in of_job] == (
         [("application", True)] if names == "4242" else [("hang", False)]
     )
+
+
+def test_a_pod_in_a_namespace_called_slurm_is_no_job_of_slurm() -> None:
+    """Slinky runs its daemons there, whose output names other hosts."""
+    slurmd = PodRef(SLURM, "slurm-worker-cn-1")
+    said = [
+        replace(header(n, 20 + i), entity=Entity(CLUSTER, node=n, pod=slurmd)) for i, n in enumerate(NODES)
+    ]
+    assert not told(said)
+    assert told([header(n, 20 + i) for i, n in enumerate(NODES)])
 
 
 def test_that_all_that_spoke_have_spoken_proves_nothing() -> None:
