@@ -24,10 +24,12 @@ from streams.correlate.job_rules.rank_assignment import (
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.job_rules.relayed_lines import at_their_address, elsewhere
 from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import is_partial
 from streams.correlate.state.placement import Placement
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.signal import Severity
 
 _PORT_EVENT = "async_event"
 
@@ -38,8 +40,8 @@ def hangs_of(evidence: JobEvidence, config: Config) -> list[Episode]:
     reports = [t for t in evidence.reports if until is None or t.sighting.at > until]
     found: list[Episode] = []
     for episode in episodes(reports, config.episode_gap):
-        if all(s.text("subtype") == _PORT_EVENT for s in episode.lines):
-            continue  # a port that bounced, as a library saw it: nothing waits or has failed
+        if all(map(_goes_on, episode.lines)):
+            continue
         last = found[-1] if found else None
         if (
             last is not None
@@ -50,6 +52,12 @@ def hangs_of(evidence: JobEvidence, config: Config) -> list[Episode]:
         else:
             found.append(episode)
     return found
+
+
+def _goes_on(s: Sighting) -> bool:
+    """Whether a library only warns of something and goes on: a device that it leaves out, a port that bounced as it saw it."""
+    warns = s.severity in (Severity.INFO, Severity.WARNING)
+    return s.kind == SignalKind.NCCL_ERROR and (warns or s.text("subtype") == _PORT_EVENT)
 
 
 def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:

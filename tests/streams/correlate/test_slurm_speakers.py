@@ -10,7 +10,7 @@ import pytest
 
 from streams.model.entity import SLURM, Entity, PodRef
 from streams.model.incident import Incident
-from streams.model.signal import Signal
+from streams.model.signal import Severity, Signal
 from tests.streams.correlate.test_slurm_jobs import says
 from tests.streams.correlate.world import CLUSTER, World, _signal, sign, xid
 
@@ -97,6 +97,11 @@ def test_a_pod_in_a_namespace_called_slurm_is_no_job_of_slurm() -> None:
     ]
     assert not told(said)
     assert told([header(n, 20 + i) for i, n in enumerate(NODES)])
+
+
+def test_what_a_library_warns_of_and_goes_on_after_is_no_hang() -> None:
+    warned = [replace(header(n, 20), severity=Severity.WARNING) for n in NODES]
+    assert not told(warned)
 
 
 def test_that_all_that_spoke_have_spoken_proves_nothing() -> None:
