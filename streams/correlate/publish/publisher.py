@@ -29,6 +29,7 @@ from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
 from streams.correlate.publish.spot_capacity import SpotCapacity
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.allocations import job_named
 from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.job_progress import latest_progress
@@ -315,6 +316,8 @@ class Publisher:
 
     def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
         jobs = self._jobs_hit(h, now)
+        is_hit = bool(jobs)
+        jobs = self._named_by_slurm(h) | jobs
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
@@ -324,7 +327,7 @@ class Publisher:
             there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
             placements += placed_at(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
-        state, closed_at, note = self._states.of(h, bool(jobs), now)
+        state, closed_at, note = self._states.of(h, is_hit, now)
         # Also from before the fault: a job that used to report progress and reports none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         saved = (self._checkpoint(jobs[key], h.fault_at, placements) for key in sorted(jobs))
@@ -348,10 +351,27 @@ class Publisher:
         if h.spares_jobs:
             return jobs
         moments = {h.fault_at, h.last_at, *([now] if is_pending(h, now) else [])}
-        for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
+        for node in _nodes(h):
             for at in sorted(moments):
                 jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         return jobs
+
+    def _named_by_slurm(self, h: Hypothesis) -> dict[str, JobRef]:
+        """The jobs that by Slurm's own lines ended with its nodes or did not start on them, by key.
+
+        Whoever started them has to read of it, however small they are and however little else is known of them. They
+        do not decide whether there is an incident: Slurm runs most of them again elsewhere by itself.
+        """
+        if h.spares_jobs:
+            return {}
+        since, until = h.fault_at - self._config.slack, h.last_at + self._config.missed_late
+        named = (
+            job
+            for node in _nodes(h)
+            for s in self._state.seen_at("node", node)
+            if since <= s.at <= until and (job := job_named(s)) is not None
+        )
+        return {job.key: job for job in named}
 
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = latest_progress(self._state, self._placements, job.key)
@@ -454,6 +474,10 @@ class Publisher:
             _discard(self._by_job, job.key, name)
         for entity in names_of(row.incident):
             _discard(self._by_entity, entity, name)
+
+
+def _nodes(h: Hypothesis) -> set[str]:
+    return ({h.root.node} if h.root.node is not None else set()) | set(h.nodes)
 
 
 def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFault]]:

@@ -7,11 +7,13 @@ import re
 import orjson
 import pytest
 
+from streams.detect import Detector
 from streams.detect.matching.log_patterns import load_sheet
 from streams.detect.slurm import MAX_NODES, hosts_in
-from tests.streams.detect.lines import signals
+from tests.streams.detect.lines import record, signals
 
 HEADED = re.compile(r"\[\S{20,24}\] |\w{3} \d\d \S{8} \S+ slurm\w+\[\d+\]: ")
+LOST = "[2026-11-21T07:13:13.101] Killing JobId={} on failed node gpu-017"
 DOWN = "[2026-11-21T07:13:13.101] error: Nodes {} not responding, setting DOWN"
 
 
@@ -33,6 +35,16 @@ def test_each_node_of_the_list_has_its_signal_and_the_controller_none() -> None:
     )
     assert [signal.entity.node for signal in found] == ["gpu-017", "gpu-018"]
     assert all("nodes" not in signal.attributes for signal in found)
+
+
+def test_each_job_that_a_node_took_along_in_one_moment_is_a_signal() -> None:
+    detector = Detector("c1")
+    lost = [
+        found.attributes["job_id"]
+        for i in range(8)
+        for found in detector.detect(record(LOST.format(4242 + i).encode(), offset=i)).signals
+    ]
+    assert lost == [4242 + i for i in range(8)]
 
 
 def test_a_list_without_end_is_cut() -> None:
