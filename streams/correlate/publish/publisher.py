@@ -29,7 +29,6 @@ from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
 from streams.correlate.publish.spot_capacity import SpotCapacity
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.allocations import job_named
 from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.job_progress import latest_progress
@@ -44,7 +43,8 @@ from streams.correlate.state.repeat_faults import (
     names_of,
     untold_fault,
 )
-from streams.correlate.state.rows import DocumentRow, PastFault
+from streams.correlate.state.rows import DocumentRow, PastFault, of_kind
+from streams.correlate.state.slurm_victims import job_hit, stood_there
 from streams.correlate.state.store import State
 from streams.model.checkpoint import Checkpoint
 from streams.model.entity import JobRef
@@ -316,8 +316,8 @@ class Publisher:
 
     def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
         jobs = self._jobs_hit(h, now)
-        is_hit = bool(jobs)
-        jobs = self._named_by_slurm(h) | jobs
+        state, closed_at, note = self._states.of(h, bool(jobs), now)
+        jobs = self._named_by_lines(h, closed_at or now) | jobs
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
@@ -327,7 +327,6 @@ class Publisher:
             there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
             placements += placed_at(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
-        state, closed_at, note = self._states.of(h, is_hit, now)
         # Also from before the fault: a job that used to report progress and reports none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         saved = (self._checkpoint(jobs[key], h.fault_at, placements) for key in sorted(jobs))
@@ -356,8 +355,8 @@ class Publisher:
                 jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         return jobs
 
-    def _named_by_slurm(self, h: Hypothesis) -> dict[str, JobRef]:
-        """The jobs that by Slurm's own lines ended with its nodes or did not start on them, by key.
+    def _named_by_lines(self, h: Hypothesis, open_until: datetime) -> dict[str, JobRef]:
+        """The jobs of Slurm that lines about its nodes say to have ended with one or failed on one, by key.
 
         Whoever started them has to read of it, however small they are and however little else is known of them. They
         do not decide whether there is an incident: Slurm runs most of them again elsewhere by itself.
@@ -365,11 +364,16 @@ class Publisher:
         if h.spares_jobs:
             return {}
         since, until = h.fault_at - self._config.slack, h.last_at + self._config.missed_late
+        if h.stops == "open":
+            until = max(until, open_until)
         named = (
             job
             for node in _nodes(h)
-            for s in self._state.seen_at("node", node)
-            if since <= s.at <= until and (job := job_named(s)) is not None
+            if (row := self._state.nodes.get(node)) is not None
+            for s in of_kind(row.seen, SignalKind.NODE_CONDITION)
+            if since <= s.at <= until
+            and (job := job_hit(s, h.domain)) is not None
+            and stood_there(s, self._state.jobs.get(job.key))
         )
         return {job.key: job for job in named}
 

@@ -73,18 +73,10 @@ def is_by_slurm(seen: Sighting) -> bool:
 
 def job_lost(seen: Sighting) -> JobRef | None:
     """The job that ended with a node, where Slurm's controller says so of one."""
-    return job_named(seen) if seen.text("subtype") == _LOST else None
-
-
-def job_named(seen: Sighting) -> JobRef | None:
-    """The job that ended with a node or could not start on it, as Slurm's daemons log it; None where a sighting names none."""
-    if seen.kind != SignalKind.NODE_CONDITION or seen.text("subtype") not in (_LOST, _NOT_STARTED):
+    if seen.kind != SignalKind.NODE_CONDITION or seen.text("subtype") != "slurm_job_lost":
         return None
     number = seen.text("array_task") or seen.text("job_id")
     return JobRef(SLURM_JOB, "", number) if number else None
-
-
-_LOST, _NOT_STARTED = "slurm_job_lost", "slurm_prolog"
 
 
 def on_its_node(seen: Sighting) -> Sighting:

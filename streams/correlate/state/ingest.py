@@ -9,6 +9,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import is_failing, is_order, placed
 from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
+from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
     is_by_slurm,
     is_slurm,
@@ -198,7 +199,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
-            if entity.node and (told := of_node(seen)) is not None:
+            told = of_node(seen) or slurm_victims.of_node(seen)
+            if entity.node and told is not None:
                 self._on_node(entity.node, told, touched)
         elif entity.job and not entity.pod and is_failure_of_job(seen):
             self._in_pod(stand_in(entity.job), seen, touched)
@@ -243,6 +245,8 @@ class Ingest:
         """Keep where a process of a job of Slurm speaks. Most lines say nothing new of that: every rank of a hang does."""
         if (placed := self._facts.speaks(job, node, rank, at)) is not None:
             touched |= placed
+            # An incident there may name the job now.
+            touched.nodes.add(self._topology.names.meant(node, at))
             self._rename(self._topology.name_placed(job), touched)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from streams.model.entity import SLURM_JOB, JobRef
+from streams.correlate.sightings import KEPT_EACH_END
+from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
 from streams.model.incident import Incident
-from streams.model.signal import Severity, Signal
+from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.test_slurm_jobs import ALL, says, told
 from tests.streams.correlate.test_slurm_nodes import down, missed
-from tests.streams.correlate.world import World, sign, xid
+from tests.streams.correlate.world import CLUSTER, World, _signal, nic, sign, xid
 
 
 def lost(node: str, seconds: float, number: int, task: str = "") -> Signal:
@@ -80,14 +81,16 @@ def test_a_job_that_could_not_start_on_a_broken_node_is_named() -> None:
     assert names(told(story).only()) == ["4242", "77"]
 
 
-@pytest.mark.parametrize("seconds", [-1200.0, 3000.0])
-def test_what_slurm_logs_of_a_node_at_another_time_is_not_that_faults(seconds: float) -> None:
-    story = [
-        says("running", -1800, ALL),
-        xid("cn002", 79, 600),
-        not_started("cn002", seconds, 77),
-        lost("cn002", seconds, 78),
-    ]
+def test_what_slurm_logs_of_a_node_before_is_not_that_faults() -> None:
+    before = [not_started("cn002", -1200, 77), lost("cn002", -1200, 78)]
+    story = [says("running", -1800, ALL), xid("cn002", 79, 600), *before]
+    assert names(told(story).only()) == ["4242"]
+
+
+def test_what_slurm_logs_when_it_is_over_neither() -> None:
+    back = down("cn003", 1500, back=True)
+    later = [not_started("cn003", 3000, 77), lost("cn003", 3000, 78)]
+    story = [says("running", 0, ALL), *missing("cn003"), back, says("ended", 1510), *later]
     assert names(told(story).only()) == ["4242"]
 
 
@@ -107,13 +110,85 @@ def test_a_reboot_that_somebody_ordered_is_no_incident_for_a_small_job_that_it_e
     assert not world.published
 
 
+def output(node: str, seconds: float, **more: Attribute) -> Signal:
+    """A line of a job's output, as a node ships it."""
+    return _signal("job.failed", Entity(CLUSTER, node=node, pod=PodRef(SLURM, "77")), seconds, more)
+
+
+def without_gpu(node: str, seconds: float, reason: str = "system not yet initialized") -> Signal:
+    return output(node, seconds, subtype="cuda_error", reason=reason)
+
+
+def launcher(node: str, seconds: float) -> Signal:
+    """What the job's launcher prints of its process on a node."""
+    place = Entity(CLUSTER, node=node, pod=PodRef(SLURM, "77"))
+    return _signal("job.failed", place, seconds, {"subtype": "process_exit", "node": node, "exitcode": 1})
+
+
+def test_a_node_that_takes_one_job_after_the_other_names_the_first_and_the_last_of_them() -> None:
+    story = [says("running", 0, ALL), xid("cn002", 79, 600)]
+    story += [not_started("cn002", 660 + 5 * i, 10_000 + i) for i in range(400)]
+    found = names(told(story).only())
+    assert len(found) == 1 + 2 * KEPT_EACH_END
+    assert {"4242", "10000", "10399"} <= set(found)
+
+
+BROKEN = [says("running", 0, ALL), xid("cn002", 79, 600), says("ended", 610)]
+
+
+@pytest.mark.parametrize(
+    "reason", ["no CUDA-capable device is detected", "uncorrectable ECC error encountered"]
+)
+@pytest.mark.parametrize("seconds", [660, 3000])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_job_that_finds_no_gpu_on_a_node_whose_gpu_is_broken_is_named(
+    reason: str, seconds: float, order: int
+) -> None:
+    lines = [without_gpu("cn002", seconds, reason), launcher("cn002", seconds + 1)][::order]
+    assert names(told([*BROKEN, *lines]).only()) == ["4242", "77"]
+
+
+def test_it_is_named_as_soon_as_it_is_known_to_have_run_there() -> None:
+    world = told([*BROKEN, without_gpu("cn002", 1200)], until=1205)
+    assert names(world.only()) == ["4242"]
+    world.see(launcher("cn002", 1206))
+    world.pass_to(1800, step=10)
+    assert names(world.only()) == ["4242", "77"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [without_gpu("cn002", 660)],  # which any host may have shipped
+        [without_gpu("cn002", 660), launcher("cn003", 661)],
+        [without_gpu("cn002", 660, "an illegal memory access was encountered"), launcher("cn002", 661)],
+        [output("cn002", 660, subtype="cuda_oom"), launcher("cn002", 661)],
+    ],
+)
+def test_what_fails_elsewhere_or_of_its_own_is_not_named(lines: list[Signal]) -> None:
+    assert names(told([*BROKEN, *lines]).only()) == ["4242"]
+
+
+def test_that_cuda_finds_no_gpu_does_not_follow_from_a_fault_of_another_kind() -> None:
+    down_at_all = nic("cn002", "mlx5_0", 600)
+    story = [says("running", 0, ALL), down_at_all, without_gpu("cn002", 660), launcher("cn002", 661)]
+    assert not [i for i in told(story).incidents() if "77" in names(i)]
+
+
+def test_small_jobs_that_find_no_gpu_say_nothing_of_a_node() -> None:
+    story = [without_gpu("cn002", 600 + 40 * i) for i in range(20)]
+    assert not told([*story, launcher("cn002", 1400)]).incidents()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_order_of_lines_and_a_restart_change_nothing(seed: int) -> None:
-    story = [*missing("cn003"), *(lost("cn003", 900, number) for number in range(70, 75))]
+    gone = [*missing("cn009"), *(lost("cn009", 900, number) for number in range(70, 75))]
+    story = [*gone, *BROKEN, without_gpu("cn002", 660), launcher("cn002", 661)]
     random.Random(seed).shuffle(story)
     world = World()
-    world.see(*story[:4])
+    world.see(*story[:6])
     world.restart()
-    world.see(*story[4:])
+    world.see(*story[6:])
     world.pass_to(2000, step=10)
-    assert names(world.only()) == [str(number) for number in range(70, 75)]
+    found = {i.root.node: names(i) for i in world.incidents()}
+    assert found == {"cn009": [str(number) for number in range(70, 75)], "cn002": ["4242", "77"]}
