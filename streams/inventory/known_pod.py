@@ -105,8 +105,16 @@ def _scheduled_at(condition: Mapping[str, Any], status: Mapping[str, Any]) -> da
 
 
 def _started_at(containers: list[Mapping[str, Any]]) -> datetime | None:
-    starts = (time(part(container, "state", "running"), "startedAt") for container in containers)
-    return max((start for start in starts if start is not None), default=None)
+    """When the last of them started, whether it runs or has ended; None while one of them waits to."""
+    if any(part(container, "state").get("waiting") is not None for container in containers):
+        return None
+    starts = (
+        time(part(container, "state", state), "startedAt")
+        for container in containers
+        for state in ("running", "terminated")
+    )
+    # A runtime that could not start a container dates that to 1970.
+    return max((start for start in starts if start is not None and start.timestamp() > 0), default=None)
 
 
 def _ended_at(containers: list[Mapping[str, Any]], ready: Mapping[str, Any]) -> datetime | None:

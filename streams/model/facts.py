@@ -140,7 +140,8 @@ class PodFact:
     """Set where that is only inferred, from a size, an image or a command."""
     created_at: AwareDatetime | None = None
     started_at: AwareDatetime | None = None
-    """When the last of its running containers started: what kept it from starting before is over."""
+    """When the last of its containers started; None while one waits to. What kept it from starting before is over, and what
+    is said of an image or a volume of it afterwards keeps it from nothing."""
     removed_at: AwareDatetime | None = None
     """When somebody asked for its deletion: a person, preemption, a drain, a queue, its controller."""
     position: int | None = None

@@ -265,14 +265,26 @@ def _reports(row: PodRow, placements: Sequence[Placement], job: str) -> list[Ran
 
 
 def _failures(row: PodRow, placements: Sequence[Placement], job: str) -> list[Sighting]:
-    """The failures that were reported while the pod was the job's, each with its node and pod as far as they are known."""
+    """The failures that were reported while the pod was the job's, each with its node and pod as far as they are known.
+
+    A kubelet may tell of an image or a volume of a pod that runs, which it mounts anew: nothing waits for that.
+    """
     found: list[Sighting] = []
+    started = {t.fact.uid: at for t in row.tenancies if (at := t.fact.started_at) is not None}
     for s in (s for group in row.seen.values() if group[0].kind in FAILURES for s in group):
         placement = placement_at(placements, s.at)
         if placement is None or placement.job.key == job:
-            node = s.entity.node or (placement.node if placement else None)
-            found.append(replace(s, entity=replace(s.entity, node=node, pod=_with_uid(s, row))))
+            node, pod = s.entity.node or (placement.node if placement else None), _with_uid(s, row)
+            at = started.get(pod.uid) if pod is not None and pod.uid else None
+            if at is None or s.at <= at or not _is_of_start(s):
+                found.append(replace(s, entity=replace(s.entity, node=node, pod=pod)))
     return found
+
+
+def _is_of_start(seen: Sighting) -> bool:
+    """Whether it is what keeps a pod from starting on its node."""
+    rule = families().rule(seen)
+    return rule is not None and rule.local
 
 
 def _was_killed_in_slurm(job: str, node: str, seen: Sighting, failed: Sequence[Sighting]) -> bool:

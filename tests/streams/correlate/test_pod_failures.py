@@ -250,6 +250,21 @@ def test_an_image_that_was_pulled_at_last_is_no_longer_in_the_way() -> None:
     assert world.only().state is IncidentState.RESOLVED
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("started", [-2000.0, None])
+def test_what_is_said_of_images_and_volumes_of_a_pod_that_has_started_holds_nothing_up(
+    ends: bool, started: float | None
+) -> None:
+    worker = tried(pods("llama", FOUR)[1], born=-2900, started=started)
+    world = World([*cluster({"llama": FOUR}), worker])
+    world.see(*again("image_pull", 0), *again("volume", 20), *again("sandbox", 40))
+    world.pass_to(500, step=10)
+    if ends:
+        world.tell(replace(worker, phase="Succeeded", ready=False, ended_at=at(550), observed_at=at(550)))
+    world.pass_to(900, step=10)
+    assert bool(world.incidents()) is (started is None)
+
+
 def waiting(attempt: int, born: float) -> list[PodFact]:
     """New pods of the job that stand nowhere."""
     return [

@@ -181,3 +181,37 @@ def test_when_a_pod_was_made_and_started_is_told() -> None:
     assert fact.created_at is not None
     assert fact.started_at is not None
     assert (fact.started_at - fact.created_at).total_seconds() == 125
+
+
+def state_of(*states: dict[str, object]) -> PodFact:
+    shown = kubeflow_pod("w", "worker", 0)
+    shown["status"]["containerStatuses"] = [{"state": state} for state in states]
+    fact = told(shown)["w"]
+    assert isinstance(fact, PodFact)
+    return fact
+
+
+RUNS: dict[str, object] = {"running": {"startedAt": "2026-03-01T11:00:05Z"}}
+ENDED: dict[str, object] = {"terminated": {"exitCode": 0, "startedAt": "2026-03-01T11:00:20Z"}}
+WAITS: dict[str, object] = {"waiting": {"reason": "ImagePullBackOff"}}
+COULD_NOT: dict[str, object] = {
+    "terminated": {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z"}
+}
+
+
+@pytest.mark.parametrize(
+    ("states", "second"),
+    [
+        ((RUNS,), 5),
+        ((RUNS, ENDED), 20),
+        ((ENDED,), 20),
+        ((RUNS, WAITS), None),
+        ((COULD_NOT,), None),
+        ((), None),
+    ],
+)
+def test_a_pod_has_started_when_the_last_of_its_containers_has(
+    states: tuple[dict[str, object], ...], second: int | None
+) -> None:
+    started = state_of(*states).started_at
+    assert (started.second if started is not None else None) == second
