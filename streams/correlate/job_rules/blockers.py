@@ -182,13 +182,22 @@ def _ran_before(evidence: JobEvidence, blocker: PlatformBlocker) -> bool:
     return evidence.ran_at is not None and evidence.ran_at < (blocker.since or blocker.start)
 
 
+def _unstarted_on(evidence: JobEvidence, blocker: PlatformBlocker) -> set[str]:
+    """Where the job's pods cannot be started meanwhile: one whose own trouble is not long enough yet may hold up the others."""
+    if blocker.waits:
+        return set()
+    told = (s for s in evidence.failed if s.firing and blocker.start <= s.at <= blocker.end)
+    there = (s.entity.node for s in told if (rule := families().rule(s)) is not None and rule.local)
+    return {*blocker.nodes, *(node for node in there if node)}
+
+
 def _behind(
     evidence: JobEvidence, verdict: JobVerdict, blocker: PlatformBlocker, config: Config
 ) -> Cause | None:
     """The incident that took the job's pods away, or that of the node where they cannot start."""
     if not blocker.may_follow:
         return None
-    since = blocker.start - config.retention
+    since, nodes = blocker.start - config.retention, _unstarted_on(evidence, blocker)
     # What happens on a node that the pods come to at last is not what they waited for.
     left = {p.node for p in evidence.placements if p.start <= blocker.end}
     behind = [
@@ -198,12 +207,8 @@ def _behind(
         and not (blocker.is_eviction and c.certainty is Certainty.WEAK and not c.alone)
         # What harms nobody by itself took no capacity away.
         and (c.alone or not blocker.waits)
-        and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
-        and (
-            c.root.node is None
-            or c.root.node in blocker.nodes
-            or not left.isdisjoint({c.root.node, *c.nodes})
-        )
+        and (c.root.node in nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        and (c.root.node is None or c.root.node in nodes or not left.isdisjoint({c.root.node, *c.nodes}))
         and c.domain not in ("pfc", "fabric", "link")
     ]
     if behind:

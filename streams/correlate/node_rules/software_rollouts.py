@@ -14,6 +14,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import work_at, workers_at
@@ -31,12 +32,31 @@ def of_software(row: NodeRow, hypotheses: Iterable[Hypothesis]) -> dict[SharedGr
     found: dict[SharedGroup, tuple[Hypothesis, ...]] = {}
     for h in hypotheses:
         lines = [s for s in h.causes if s.kind == SignalKind.GPU_DRIVER] if h.family == FAMILY else []
-        if lines and work_at(row, h.fault_at) is None:
-            versions = {version for s in lines if (version := s.text("client_version"))}
-            name = versions.pop() if len(versions) == 1 else lines[0].text("subtype")
-            group = SharedGroup(GroupKind.SOFTWARE, name)
+        work = work_at(row, h.fault_at) if lines else None
+        # A node may be closed for what broke on it, by the workload manager within the second: that work broke nothing.
+        if lines and (h.alone or _comes_again(lines)) and (work is None or work.since > h.fault_at):
+            group = SharedGroup(GroupKind.SOFTWARE, _name(lines))
             found[group] = (*found.get(group, ()), h)
     return found
+
+
+def _comes_again(lines: Sequence[Sighting]) -> bool:
+    """Whether what is told only of pods there was so for a second one, or at its second try: enough beside other nodes."""
+    times = [s.at for s in lines]
+    return (max(times) - min(times)).total_seconds() >= families().recurring.apart_s
+
+
+def _name(lines: Sequence[Sighting]) -> str:
+    """What a node's broken software shares with other nodes': its version, else what says most of how it fails.
+
+    Which of its signs came first is chance, and NVML prints no more than the beginning of its version.
+    """
+    versions = {version for s in lines if (version := s.text("client_version"))}
+    whole = [v for v in versions if not any(other.startswith(f"{v}.") for other in versions)]
+    if len(whole) == 1:
+        return whole[0]
+    signs, known = {s.text("subtype") for s in lines}, part_policy().software_signs
+    return next((sign for sign in known if sign in signs), min(signs))
 
 
 def of_rollout(cluster: str, node: str, row: NodeRow) -> dict[SharedGroup, tuple[Hypothesis, ...]]:

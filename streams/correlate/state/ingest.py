@@ -39,6 +39,7 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
+from streams.correlate.state.unstarted_pods import of_gpu_software
 from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
@@ -199,9 +200,9 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
-            told = of_node(seen) or slurm_victims.of_node(seen)
-            if entity.node and told is not None:
-                self._on_node(entity.node, told, touched)
+            for told in (of_node(seen) or slurm_victims.of_node(seen), of_gpu_software(seen)):
+                if entity.node and told is not None:
+                    self._on_node(entity.node, told, touched)
         elif entity.job and not entity.pod and is_failure_of_job(seen):
             self._in_pod(stand_in(entity.job), seen, touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:

@@ -78,6 +78,92 @@ def test_the_order_does_not_matter(seed: int) -> None:
     assert {(i.id, str(i.root)) for i in world.incidents() if i.merged_into is None} == straight
 
 
+def test_what_a_node_was_closed_for_afterwards_is_part_of_the_rollout() -> None:
+    closed_for_it = node_fact("n02", since=801, maintenance=True)
+    world = World([*cluster({}, spare=NODES), *(node_fact(n, since=-3500) for n in NODES)])
+    for i, node in enumerate(NODES[:4]):
+        world.pass_to(400 * i, step=10)
+        world.see(broken(node, 400 * i))
+        if node == "n02":
+            world.tell(closed_for_it)
+    world.pass_to(9000, step=30)
+    (incident,) = [i for i in world.incidents() if i.merged_into is None]
+    assert set(incident.nodes) == set(NODES[:4])
+
+
+def test_several_signs_of_one_fault_are_one_rollout_whichever_came_first() -> None:
+    signs = ["version_mismatch", "nvml_init", "device_plugin"]
+    (incident,) = told(
+        *(
+            sign("gpu.driver", node, 400 * i + 5 * j, subtype)
+            for i, node in enumerate(NODES[:6])
+            for j, subtype in enumerate([*signs[i % 3 :], *signs[: i % 3]])
+        )
+    )
+    assert incident.root.part is not None
+    assert (incident.root.part.name, len(incident.nodes)) == ("version_mismatch", 6)
+
+
+def test_the_beginning_of_a_version_is_no_other_version() -> None:
+    (incident,) = told(
+        *(broken(n, 400 * i) for i, n in enumerate(NODES[:3])),
+        *(broken(NODES[2], 800 + 9 * i, version="570.10") for i in range(1, 3)),
+    )
+    assert incident.root.part is not None
+    assert (incident.root.part.name, len(incident.nodes)) == ("570.10.01", 3)
+
+
+JOBS: dict[str, Sequence[str]] = {f"job-{i}": NODES[4 * i : 4 * i + 4] for i in range(3)}
+
+
+def unstarted(
+    subtype: str, nodes: Sequence[str], since: float = 0, times: int = 3, reason: str = "Failed"
+) -> list[Signal]:
+    """What a kubelet tells of the pods of jobs that it cannot give their GPUs, over and over."""
+    found = []
+    for job, held in JOBS.items():
+        for pod, node in enumerate(held):
+            for i in range(times if node in nodes else 0):
+                seen = failed(job, pod, since + 140 * i + pod, subtype, reason=reason)
+                found.append(replace(seen, entity=replace(seen.entity, node=node)))
+    return found
+
+
+def unable(*signals: Signal) -> list[Incident]:
+    starting = [
+        replace(p, created_at=at(-9), scheduled_at=at(-5)) for n, held in JOBS.items() for p in pods(n, held)
+    ]
+    world = World([*cluster(JOBS), *starting])
+    for one in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((one.observed_at - at(0)).total_seconds(), step=5)
+        world.see(one)
+    world.pass_to(3000, step=30)
+    return world.incidents()
+
+
+@pytest.mark.parametrize("subtype", ["cdi_devices", "version_mismatch", "dra_driver"])
+def test_what_pods_of_several_jobs_cannot_be_given_on_node_after_node_is_a_rollout(subtype: str) -> None:
+    (incident,) = [i for i in unable(*unstarted(subtype, NODES)) if i.merged_into is None]
+    assert incident.root.part is not None
+    assert (incident.family, incident.root.part.name) == ("platform_fault", subtype)
+    assert {j.name for j in incident.jobs} == set(JOBS)
+    assert set(incident.nodes) == set(NODES)
+    assert incident.state is IncidentState.RESOLVED  # nothing more is said of it for a quarter of an hour
+
+
+def test_a_node_that_is_not_ready_to_start_pods_yet_is_no_rollout_and_no_fault() -> None:
+    assert not unable(*unstarted("dra_driver", NODES[:6], times=1))
+    assert not unable(*unstarted("dra_driver", NODES[:2], times=2))
+
+
+def test_a_job_whose_pods_wait_for_one_that_cannot_be_started_names_the_node_of_that_one() -> None:
+    reason = "FailedPrepareDynamicResources"
+    others = unstarted("sandbox", NODES[:3], times=9, reason=reason)
+    found = unable(*others, *unstarted("dra_driver", NODES[3:4], since=20, times=9, reason=reason))
+    (incident,) = found
+    assert (incident.root.node, [j.name for j in incident.jobs]) == (NODES[3], ["job-0"])
+
+
 def test_why_a_node_was_not_ready_is_over_when_it_is_ready_again() -> None:
     gone = [
         not_ready("n01", 0),

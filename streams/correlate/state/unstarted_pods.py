@@ -1,0 +1,27 @@
+"""What a pod that cannot be given its GPUs tells of its node: the GPU software there is broken, whoever's pod comes.
+
+Kubernetes reports it of the pod. Where several jobs' pods cannot start on several nodes, those nodes share it, and no job does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from streams.correlate.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.kinds import SignalKind
+
+_OF_GPU_SOFTWARE = frozenset({"version_mismatch", "cdi_devices", "dra_driver"})
+
+
+def of_gpu_software(seen: Sighting) -> Sighting | None:
+    """What such a pod tells of its node; None for other failures, and where the node is not known."""
+    node, subtype = seen.entity.node, seen.text("subtype")
+    if seen.kind != SignalKind.JOB_FAILED or not seen.firing or not node or subtype not in _OF_GPU_SOFTWARE:
+        return None
+    return replace(
+        seen,
+        kind=SignalKind.GPU_DRIVER,
+        entity=Entity(seen.entity.cluster, node=node),
+        attributes={"subtype": subtype, "reason": seen.text("reason")},
+    )
