@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from runbooks.engine.case_result import CaseResult
-from streams.detect import Detector, managers, sxid_catalog, xid_catalog
+from streams.detect import Detector, managers, subjects, sxid_catalog, xid_catalog
 from streams.detect.kube_events import EventRow
 from streams.detect.kube_events import sheet as kube_sheet
 from streams.detect.matching.log_patterns import PatternRow, PatternSample, load_sheet, sheet_names
@@ -19,7 +19,7 @@ from streams.detect.metrics.rule_rows import Story
 from streams.detect.metrics.stories import said, samples
 from streams.model.kinds import SignalKind
 from streams.model.record import RawRecord
-from streams.model.signal import Signal
+from streams.model.signal import BY_SUBJECT, Severity, Signal
 
 _AT = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 _BY_REGISTERS = frozenset({154, *range(144, 151)})
@@ -36,6 +36,7 @@ def catalog_cases() -> dict[str, Callable[[], Iterator[CaseResult]]]:
         "kube": _of_events,
         "metrics": _of_metrics,
         "managers": _of_managers,
+        "subjects": _of_subjects,
     }
 
 
@@ -53,6 +54,15 @@ def _of_managers() -> Iterator[CaseResult]:
         ]
         wanted = list(sample.ends)
         yield CaseResult(f"sample {number}", () if found == wanted else (f"{found} instead of {wanted}",))
+
+
+def _of_subjects() -> Iterator[CaseResult]:
+    for row in subjects.sheet().rows:
+        for number, sample in enumerate(row.samples):
+            found = [(one.kind, one.attributes.get("subtype"), one.severity) for one in signals(sample)]
+            wanted = (row.kind, row.subtype, Severity.INFO)
+            differs = () if wanted in found else (f"{found} instead of {wanted}",)
+            yield CaseResult(f"{row.id} sample {number}", differs)
 
 
 def _of_row(row: PatternRow, is_of_pod: bool) -> Iterator[CaseResult]:
@@ -181,6 +191,7 @@ def firm(found: tuple[Signal, ...]) -> list[Signal]:
         for one in found
         if one.kind not in (SignalKind.NODE_GPUS, SignalKind.FABRIC_NIC_NAMES)
         and (one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes)
+        and one.attributes.get(BY_SUBJECT) != "sign"
     ]
 
 

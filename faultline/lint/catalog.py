@@ -20,6 +20,7 @@ from streams.detect import (
     noise,
     sel,
     smi_query,
+    subjects,
     sxid_catalog,
     unknown_errors,
     weak_signs,
@@ -50,6 +51,7 @@ _KINDS: Mapping[str, Any] = {
     "noise": noise.DedupRules,
     "smi": smi_query.SmiSheet,
     "unknown": unknown_errors.UnknownSheet,
+    "subjects": subjects.SubjectSheet,
     "sign_words": weak_signs.SignWords,
     "first_values": first_values.FirstValues,
     "pauses": pause_counters.PauseSheet,
@@ -109,14 +111,14 @@ def lint_catalog(
             findings += _overlaps(source)
         if name in ("xid", "sxid"):
             findings += _same_codes(source, "codes" if name == "xid" else "effects")
-        if families is not None:
+        if families is not None and name != "subjects":  # the correlator reads those as unknown
             findings += _uncorrelated(source, families)
         if name == "xid":
             findings += _xid_families(source, uncovered)
     return findings
 
 
-_PATTERN_KEYS = frozenset({"hint", "opens", "needs", "unless", "fields", "subtypes"})
+_PATTERN_KEYS = frozenset({"hint", "speaks", "opens", "needs", "unless", "fields", "subtypes"})
 
 
 def _patterns(source: TableSource) -> Iterator[LintFinding]:

@@ -16,6 +16,7 @@ from streams.detect.metrics import MetricRow
 from streams.detect.metrics import sheet as metric_sheet
 from streams.detect.metrics.pause_counters import PauseSheet
 from streams.detect.sel import sheet as sel_sheet
+from streams.detect.subjects import sheet as subject_sheet
 from streams.detect.sxid_catalog import catalog as sxids
 from streams.detect.unknown_errors import sheet as unknown_sheet
 from streams.detect.xid_catalog import XidCode, catalog
@@ -203,7 +204,7 @@ _PROJECTS = (
 def _unknown() -> Iterator[str]:
     yield "## Authors whose unknown errors are kept"
     yield ""
-    yield "An error of these that names a device or a node, in words of no row, is a signal of kind `unknown`, info."
+    yield "An error of these that names a device or a node, in words of no row, is a signal, info, of what it speaks of."
     yield ""
     sheet = unknown_sheet()
     rows = [(text(one.author), "the kernel", code(one.opens)) for one in sheet.kernel]
@@ -213,6 +214,22 @@ def _unknown() -> Iterator[str]:
     ]
     rows += [(text(one.author), "shape", code(one.opens)) for one in sheet.shapes]
     yield from table(("author", "known by", "as"), rows)
+    yield "## What unknown errors speak of"
+    yield ""
+    yield "The first row that fits gives an unknown error or a weak sign its kind and subtype, and the mark `by_subject`."
+    yield "It stays information, and the correlator reads it as `unknown`. Rows without words are what those authors speak of otherwise."
+    yield ""
+    subjects = [
+        (
+            code(r.kind),
+            code(r.subtype),
+            code(r.speaks) if r.speaks else "",
+            text(r.about or ""),
+            ", ".join(r.of) or "all",
+        )
+        for r in subject_sheet().rows
+    ]
+    yield from table(("signal", "subtype", "words (RE2)", "and names a", "authors and areas"), subjects)
 
 
 def _managers() -> Iterator[str]:

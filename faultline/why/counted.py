@@ -13,7 +13,7 @@ from streams.correlate.weighed import Weighed, Weighing
 from streams.model.clock import moment
 from streams.model.kinds import SignalKind
 from streams.model.message import without_priority
-from streams.model.signal import Signal
+from streams.model.signal import BY_SUBJECT, Signal
 
 _ROLES = {
     "context": "it accompanies faults and makes none by itself (families.yaml)",
@@ -108,7 +108,7 @@ RUNS = frozenset(
 
 
 def _why_nothing(signal: Signal) -> str:
-    if signal.kind in RUNS:
+    if signal.kind in RUNS and BY_SUBJECT not in signal.attributes:
         return "tells how the job runs, and of no fault"
     kept = sighting(signal)
     if kept is None:

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from streams.model.clock import not_ahead
 from streams.model.entity import Entity
-from streams.model.signal import Attribute, Evidence, Severity, Signal, SignalState
+from streams.model.kinds import SignalKind
+from streams.model.signal import BY_SUBJECT, Attribute, Evidence, Severity, Signal, SignalState
 
 KEPT_EACH_END = 6
 """Of one kind of sighting at one place, this many of the earliest and this many of the latest are kept."""
@@ -24,6 +25,9 @@ EVIDENCE_TEXT = 320
 """Characters of the raw line that are kept here; the record itself is found by its coordinates."""
 
 PAST = timedelta(hours=24)
+
+ABOUT = "about"
+"""Attribute of an unknown error: the kind and subtype that its line speaks of (`BY_SUBJECT`)."""
 
 T = TypeVar("T")
 
@@ -69,6 +73,7 @@ class Sighting:
 def sighting(signal: Signal) -> Sighting | None:
     """Reduce a signal; None for one about the distant past (a journal replayed after a reboot).
 
+    What only its subject names (`BY_SUBJECT`) is of kind `unknown` here, so that no rule but those about unknown errors sees it.
     A clock that runs more than five minutes ahead is not believed: Kafka's time is taken instead.
     """
     if signal.observed_at - signal.occurred_at > PAST:
@@ -81,16 +86,22 @@ def sighting(signal: Signal) -> Sighting | None:
     evidence = signal.evidence[:1]
     if evidence and len(evidence[0].text) > EVIDENCE_TEXT:
         evidence = (replace(evidence[0], text=evidence[0].text[:EVIDENCE_TEXT]),)
+    kind, attributes = signal.kind, signal.attributes
+    if BY_SUBJECT in attributes:
+        # Its kind and subtype are a guess by nouns. Rules ask for either, so neither may be what they ask for.
+        about = f"{kind} {attributes.get('subtype', '')}".rstrip()
+        attributes = {name: value for name, value in attributes.items() if name != "subtype"}
+        kind, attributes = SignalKind.UNKNOWN, {**attributes, ABOUT: about}
     return Sighting(
         signal.id,
-        signal.kind,
+        kind,
         signal.entity,
         at,
         began,
         signal.observed_at,
         signal.severity,
         signal.state is SignalState.FIRING,
-        signal.attributes,
+        attributes,
         evidence,
     )
 

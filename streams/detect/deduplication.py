@@ -17,7 +17,8 @@ from streams.detect.noise import DedupRule, dedup_rule
 from streams.detect.report import Report
 from streams.detect.rule_state import Scalar
 from streams.model.clock import from_millis, to_millis
-from streams.model.signal import Attribute, Signal, SignalState
+from streams.model.kinds import SignalKind
+from streams.model.signal import BY_SUBJECT, Attribute, Signal, SignalState
 
 _Part = Scalar | tuple[str, ...] | tuple[int, ...]
 Key = tuple[_Part, ...]
@@ -92,11 +93,14 @@ class RollUp:
     def take(self, report: Report) -> list[Signal]:
         """The signals to send now that this report has come; none for a mere repeat."""
         finding, entity = report.finding, report.entity
-        rule = dedup_rule(finding.kind)
+        # What only its subject names has windows of its own: it must not fill those of the signals that rows know.
+        by_subject = BY_SUBJECT in finding.attributes
+        kind = SignalKind.UNKNOWN if by_subject else finding.kind
+        rule = dedup_rule(kind)
         at_ms = to_millis(report.record.timestamp)
         self.clock_ms = max(self.clock_ms, at_ms)
         attributes = finding.attributes
-        place: Key = (finding.kind, entity.cluster, entity.switch or entity.node or entity.key)
+        place: Key = (kind, entity.cluster, entity.switch or entity.node or entity.key)
         windows = self.places.get(place)
         if windows is None:
             windows = self.places[place] = {}
@@ -105,6 +109,8 @@ class RollUp:
         condition = self.conditions.get(matter)
         changed = condition is not None and condition.state is not finding.state
         key: Key = (named, finding.state, finding.severity, *_values(attributes, rule.distinct_by))
+        if by_subject:
+            key = (*key, finding.kind, str(attributes.get("subtype")))
         window = windows.get(key)
         if window is None and not changed:
             signals = self._make_room(place, windows, rule)

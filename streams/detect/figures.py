@@ -10,7 +10,7 @@ from streams.detect import sxid_catalog, xid_catalog
 from streams.detect.batch import STAGE, Batch
 from streams.kafka.topics import RAW
 from streams.model.kinds import SignalKind
-from streams.model.signal import Signal
+from streams.model.signal import BY_SUBJECT, Signal
 from streams.telemetry import metrics as shown
 from streams.telemetry.registry import Metrics
 from streams.telemetry.trace_context import TraceContext
@@ -57,6 +57,8 @@ class DetectorFigures:
 
 def _unknown(signal: Signal) -> str | None:
     """What of a signal no row knows: its code, or the line or alert as a whole."""
+    if BY_SUBJECT in signal.attributes:
+        return "line"
     match signal.kind:
         case SignalKind.UNKNOWN:
             return "line"

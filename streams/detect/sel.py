@@ -19,6 +19,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match, Pattern
+from streams.detect.subjects import subject_of
 from streams.detect.unknown_errors import told_lately
 from streams.ingest import levels
 from streams.model.hostnames import host_of_controller
@@ -65,11 +66,11 @@ def sheet() -> SelSheet:
     return load_catalog("sel", SelSheet)
 
 
-_DATE = r"(?:\d\d/\d\d/(?:\d{4}|\d\d)|[A-Z][a-z]{2}-\d\d-\d{4}|Pre-Init|PostInit)"
-_CLOCK = r"(?:\d\d:\d\d:\d\d(?: ?[AP]M)?(?: [A-Z]{3,4})?|\d{1,12})"
+_DATE = r"(?:\d\d/\d\d/(?:\d{4}|\d\d)|[A-Z][a-z]{2}-\d\d-\d{4}|\d{4}[-/]\d\d[-/]\d\d|Pre-Init|PostInit)"
+_CLOCK = r"(?:\d\d:\d\d:\d\d(?: ?[AP]M)?(?:Z| ?[A-Z]{3,4}| ?[+-]\d\d:?\d\d)?|\d{1,12})"
 _ROW = re2_patterns.compile(
-    r"(?:\b(?:SEL|sel|OEM)(?: [Rr]ecord| [Ee]ntry)?:? {0,3}|\bID ?= ?)?\b[0-9a-fA-F]{1,5}"
-    rf"(?:\s{{0,6}}\|\s{{0,3}}{_DATE}\s{{0,8}}\|\s{{0,3}}{_CLOCK}\s{{0,3}}\||,{_DATE},{_CLOCK},)"
+    r"(?:\b(?:SEL|sel|OEM)(?: [Rr]ecord| [Ee]ntry)?:? {0,3}|\bID ?= ?)?\b(?:0x)?[0-9a-fA-F]{1,5}"
+    rf"(?:\s{{0,6}}\|\s{{0,3}}{_DATE}(?:\s{{0,8}}\|\s{{0,3}}|[T ]){_CLOCK}\s{{0,3}}\||,{_DATE},{_CLOCK},)"
     r"(?P<rest>[^\n]{4,400})"
 )
 _WHEN = re2_patterns.compile(r"(\d\d)/(\d\d)/(\d{2,4})[\s|,]{1,8}(\d\d):(\d\d):(\d\d)")
@@ -93,9 +94,10 @@ _SENSOR_ROW = re2_patterns.compile(
 )
 """A sensor beyond its critical threshold in `ipmitool sensor` and `ipmitool sdr`."""
 _RELAYED = re2_patterns.compile(
-    r"^(?:(?:ipmitool|ipmi-sel|ipmiutil)\[(?P<node>[\w.-]{1,253})\]|(?P<host>[\w.-]{1,253}) (?:ipmievd|ipmiseld)): "
+    r"^(?:(?:ipmitool|ipmi-sel|ipmiutil)\[(?P<node>[\w.-]{1,253})\]: |(?P<host>[\w.-]{1,253}) (?:ipmievd|ipmiseld): |"
+    r"(?P<entry>[\w.-]{1,253}) (?:(?:ipmitool|ipmi-sel|ipmiutil|sel): {1,8}|SEL:? {1,8}|\| {1,8}))"
 )
-"""What a script puts before the output of a tool that it runs for another host."""
+"""What a script puts before the output of a tool that it runs for another host; `entry` only before a numbered entry."""
 _HOST_FIRST = re2_patterns.compile(r"(?P<host>[A-Za-z][\w.-]{1,253}): ")
 _PART = re2_patterns.compile(
     r"^(?:(?i:psu?|fan|cpu|proc(?:essor)?|dimm|memory|pdb|nvme|drive|disk|hdd|ssd|slot|bay|temp|volt|vrm?|vdd\w*|pcie?|riser|"
@@ -138,8 +140,9 @@ class Sel:
             line = _of_named_host(line)
         row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
         if row is not None:
-            if (relayed := _RELAYED.match(line.text)) is not None and relayed.end() == row.start():
-                line = line._replace(node=relayed["node"])
+            # The entry may begin with the same `SEL` that ends what stands before it.
+            if (relayed := _RELAYED.match(line.text)) is not None and row.start() <= relayed.end():
+                line = line._replace(node=relayed["node"] or relayed["host"] or relayed["entry"])
                 yield from self._entry(row, line, stream)
             elif reported(line, row.start(), listed=True):
                 yield from self._entry(row, line, stream)
@@ -184,9 +187,11 @@ class Sel:
 
     def _unknown(self, reason: str, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """What the controller calls a fault and no rule knows."""
-        if not told_lately(_AUTHOR, {"node": line.node or ""}, line, stream):
+        subject = subject_of(_AUTHOR, line)
+        if not told_lately(_AUTHOR, {"node": line.node or ""}, line, stream, subject):
             attributes: dict[str, Attribute] = {"author": _AUTHOR, "reason": _trimmed(reason)[:160]}
-            yield Finding(SignalKind.UNKNOWN, Severity.INFO, attributes, node=line.node, text=line.text)
+            attributes |= subject.attributes("error")
+            yield Finding(subject.kind, Severity.INFO, attributes, node=line.node, text=line.text)
 
     def _is_fault(self, before: str, text: str) -> bool:
         """True for an entry that no rule knows and the controller or its words call a fault."""

@@ -1,7 +1,8 @@
 """Errors of known machine authors in words that no row knows: `catalog/unknown.yaml`.
 
-Read last, and only of lines in which nothing else was found. A line whose opening words belong to some row is not unknown: that
-row left it out on purpose, as a repeat, a retry or a healthy host's habit.
+Read last, and only of lines in which nothing else was found. What the line speaks of gives it its kind (`subjects.py`). A line
+whose opening words belong to some row is not unknown: that row left it out on purpose, as a repeat, a retry or a healthy host's
+habit.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import load_sheet, read_fields, sheet_names
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.matching.re2_patterns import Pattern, PatternSet
+from streams.detect.subjects import Subject, subject_of
 from streams.ingest import levels
-from streams.kafka.topics import RAW_ALERTS, RAW_FABRIC
+from streams.kafka.topics import RAW_ALERTS, RAW_FABRIC, RAW_JOB_LOGS
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
-from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
@@ -171,9 +172,13 @@ class UnknownErrors:
             place = {"switch": line.node or ""}  # it speaks of itself
         if not place and author.itself:
             place = {"node": line.node} if line.node else {"program": line.source or author.author}
-        if not place or told_lately(author.author, place, line, stream):
+        if not place:
             return
-        yield _finding(author, place, line)
+        subject = subject_of(author.author, line)
+        if author is _WATCHER and (subject.row is None or not _OF_DEVICES & place.keys()):
+            return  # anybody's error: it counts for the device that it names
+        if not told_lately(author.author, place, line, stream, subject):
+            yield _finding(author, place, line, subject)
 
     def _author(
         self, line: LogLine, message: str, level: int | None, stream: Stream
@@ -193,6 +198,10 @@ class UnknownErrors:
                 return shape, opened.start()
         if (device := self._device(line, message, level, stream)) is not None:
             return device, line.start
+        return self._of_kernel(line, message, level) or self._watcher(line, message, level, stream)
+
+    def _of_kernel(self, line: LogLine, message: str, level: int | None) -> tuple[Author, int] | None:
+        """The driver or subsystem whose error the line is."""
         if line.source not in ("kernel", ""):
             return None
         tagged = line.source == "kernel"
@@ -203,6 +212,19 @@ class UnknownErrors:
         drivers = (one for opens, one in self._kernel if (tagged or not one.tagged) and opens.match(message))
         driver = next(drivers, _KERNEL if by_level else _KERNEL_OF_A_DEVICE if tagged else None)
         return (driver, line.start) if driver is not None and (by_words or not driver.loud) else None
+
+    def _watcher(
+        self, line: LogLine, message: str, level: int | None, stream: Stream
+    ) -> tuple[Author, int] | None:
+        """Whatever a host runs besides jobs, when it prints an error at that level: a site's own check of its devices."""
+        if line.pod is not None or line.source == "kernel" or _topic_of(stream) == RAW_JOB_LOGS.name:
+            return None
+        begin = message[:_LEVEL_WITHIN]
+        if self._harmless.search(begin) is not None:
+            return None
+        by_level = level is not None and level <= levels.ERROR
+        by_words = line.source != "" and self._program_error.search(begin) is not None
+        return (_WATCHER, line.start) if by_level or by_words else None
 
     def _device(self, line: LogLine, message: str, level: int | None, stream: Stream) -> Shape | None:
         """The sender of an error on a topic that only machines write to."""
@@ -251,13 +273,15 @@ class UnknownErrors:
         return warns and self._words.search(message) is not None
 
 
-def told_lately(author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream) -> bool:
-    """True when the author was heard of this place lately, or of too many; remembers this one otherwise."""
+def told_lately(
+    author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream, subject: Subject
+) -> bool:
+    """True when the author spoke of this subject and place lately, or of too many; remembers this one otherwise."""
     each_ms = round(sheet().each_s * 1000)
     told = stream.rule_state.table("unknown.told", MAX_TOLD)
     now = to_millis(line.at or stream.received_at)
     of = (stream.cluster, line.node or stream.lines, author)
-    key = (*of, str(next(iter(place.values()))))
+    key = (*of, str(next(iter(place.values()))), subject.id)
     before = told.get(key)
     if before is not None and abs(now - _int(before[0])) < each_ms:
         return True
@@ -271,8 +295,8 @@ def told_lately(author: str, place: Mapping[str, Attribute], line: LogLine, stre
     return False
 
 
-def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine) -> Finding:
-    attributes: dict[str, Attribute] = {"author": author.author, **place}
+def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine, subject: Subject) -> Finding:
+    attributes: dict[str, Attribute] = {"author": author.author, **place, **subject.attributes("error")}
     pci, device, node, port = (_text(place, name) for name in ("pci", "device", "node", "port"))
     index = place.get("index")
     on_switch = not isinstance(author, KernelAuthor) and author.on_switch
@@ -283,7 +307,7 @@ def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine) -> F
         index if isinstance(index, int) and author.by_gpu else None,
     )
     return Finding(
-        SignalKind.UNKNOWN,
+        subject.kind,
         Severity.INFO,
         attributes,
         gpu=None if gpu == Gpu() else gpu,
@@ -364,6 +388,10 @@ _KERNEL = KernelAuthor(author="kernel", opens="", itself=True)
 """The author of an error of the kernel that begins with none of the drivers' names."""
 _KERNEL_OF_A_DEVICE = KernelAuthor(author="kernel", opens="")
 """The same where only its words call it an error: it must name a device."""
+_WATCHER = Shape(author="watcher", opens="", by_gpu=True, by_nic=True)
+"""A program that is none of the known ones."""
+_OF_DEVICES = frozenset({"pci", "uuid", "index", "device"})
+"""Fields that name a device."""
 _DEVICES = {
     RAW_FABRIC.name: Shape(author="fabric device", opens="", on_switch=True),
     RAW_ALERTS.name: Shape(author="alert", opens="", itself=True),

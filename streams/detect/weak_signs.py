@@ -1,8 +1,8 @@
 """Signs of trouble that say too little to act on: `catalog/signs/*.yaml`, read of lines in which no other family found anything.
 
 What launchers, schedulers, daemons, agents of clouds and tools print when something went wrong, without saying what, or
-without saying whose fault it is. Each is a signal of kind `unknown`, info: context of its place, for people and beside an
-incident. A sheet is one area (`slurm`, `kubernetes`); its name is the author of what it reads.
+without saying whose fault it is. Each is a signal, info, of what it speaks of (`subjects.py`): context of its place, for people.
+A sheet is one area (`slurm`, `kubernetes`); its name is the author of what it reads.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from streams.detect.matching.log_patterns import MAX_MESSAGE, read_fields
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.detect.matching.re2_patterns import Pattern, PatternSet
 from streams.detect.slurm import hosts_in
+from streams.detect.subjects import Subject, subject_of
 from streams.ingest.logs import quotation
 from streams.model.clock import to_millis
-from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
 MAX_TOLD = 20_000
 _EACH_MS = 600_000
-"""One signal for a row and place in this time."""
+"""One signal for a row, subject and place in this time."""
 _MAX_NODES = 8
 _MARK = "\x1f"
 """Stands between program and message in what is matched: there `^` of a pattern matches."""
@@ -148,26 +148,31 @@ class WeakSigns:
             before = message[: max(hit.start() - len(begin) - 1, 0)]
             if not _is_reported(line, before, sign.row):
                 continue
-            yield from _findings(sign, read_fields(message, sign.fields, ()), line, stream)
+            subject = subject_of(sign.area, line, sign.row.id)
+            yield from _findings(sign, read_fields(message, sign.fields, ()), line, stream, subject)
             return
 
 
 def _findings(
-    sign: _Sign, fields: Mapping[str, Attribute], line: LogLine, stream: Stream
+    sign: _Sign, fields: Mapping[str, Attribute], line: LogLine, stream: Stream, subject: Subject
 ) -> Iterator[Finding]:
     named = fields.get("nodes")
     nodes = list(islice(hosts_in(named), _MAX_NODES)) if isinstance(named, str) else [None]
     attributes: dict[str, Attribute] = {"author": sign.area, "subtype": sign.row.id}
     attributes |= {name: value for name, value in fields.items() if name != "nodes"}
+    attributes |= subject.attributes("sign")
     told = stream.rule_state.table("signs.told", MAX_TOLD)
     now = to_millis(line.at or stream.received_at)
     for node in nodes:
-        key = (stream.cluster, node or line.node or stream.lines, str(line.pod or ""), sign.area, sign.row.id)
+        key = (
+            *(stream.cluster, node or line.node or stream.lines, str(line.pod or "")),
+            *(sign.area, sign.row.id, subject.id),
+        )
         before = told.get(key)
         if before is not None and abs(now - int(before[0] or 0)) < _EACH_MS:
             continue
         told[key] = (now,)
-        yield Finding(SignalKind.UNKNOWN, Severity.INFO, attributes, node=node, text=line.text)
+        yield Finding(subject.kind, Severity.INFO, attributes, node=node, text=line.text)
 
 
 def _is_reported(line: LogLine, before: str, row: SignRow) -> bool:

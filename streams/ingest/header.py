@@ -86,6 +86,11 @@ _KERNEL_ONLY = re.compile(
     r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
 )
 
+_HOST_AND_PROCESS = re.compile(
+    r"(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254}) (?P<tag>[A-Za-z][\w./#@+-]{1,63})\[(?P<pid>\d{1,10})\]: "
+)
+"""Syslog whose time a viewer left out: the number of a process after a program's name is in no sentence."""
+
 _LOGGER = re.compile(r"- (?P<tag>[A-Za-z_][\w.:-]{0,127}) - (?:ERROR|CRITICAL|FATAL|WARN|WARNING) - (?=\S)")
 """`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, the log format of most Python programs. At lower levels they may log
 anything they read, so only warnings and errors count."""
@@ -229,6 +234,7 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
         or _HOST_AND_LEVEL.match(text, position)
         or (_HOST_AND_TAG if timed and not header.kernel else _KERNEL_ONLY).match(text, position)
         or _SONIC.match(text, position)
+        or (_HOST_AND_PROCESS.match(text, position) if not timed else None)
         or (_HOST_ALONE.match(text, position) if syslog else None)
     )
     if match is None or (found := match.groupdict()).get("tag") == "NVRM":

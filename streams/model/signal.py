@@ -37,6 +37,10 @@ SPEAKER = "speaker"
 """Attribute of what a pod said of another host's hardware: the pod, `namespace/name`, empty where no field names it. A job may
 speak of the nodes it stands on (a launcher gathers what their kernels say); of any other node it is no evidence at all."""
 
+BY_SUBJECT = "by_subject"
+"""Attribute of what no row knows, whose kind only says what the line speaks of (`catalog/subjects.yaml`): `error` where a machine
+author called it one, `sign` where only its words do. It is information: whoever reasons about kinds reads it as `unknown`."""
+
 MAX_EVIDENCE_TEXT = 1024
 """Most characters of the raw line that evidence keeps: log text is unbounded, records are not."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import is_failing, is_order, placed
-from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
+from streams.correlate.sightings import ABOUT, Sighting, added, order, sighting, tray_of
 from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
     is_by_slurm,
@@ -447,7 +447,8 @@ def _node_group(seen: Sighting) -> str:
         return f"node.not_ready|{seen.firing}"  # the same group as `FactRows` keeps a fact's readiness in
     rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
     ranks = f"|{rank}|{seen.text('pg')}" if seen.kind.startswith("nccl") else ""
-    detail = seen.text("xid") or seen.text("direction") or f"{seen.text('subtype')}|{seen.text('sxid')}"
+    said = seen.text("subtype") or seen.text(ABOUT)
+    detail = seen.text("xid") or seen.text("direction") or f"{said}|{seen.text('sxid')}"
     if seen.kind == SignalKind.NODE_STORAGE:
         detail = f"{detail}|{storage_system(seen) or ''}"
     return f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{ranks}"

@@ -21,6 +21,9 @@ _INTRODUCTION = re.compile(
 )
 
 
+_LOGGED = re.compile(r"[EWF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{1,10} [\w/.-]{1,128}:\d{1,6}\] ")
+"""The header of glog, whose programs print lists of what failed."""
+
 _TITLE = re.compile(
     r"[#*=\s]{0,8}(?:[A-Za-z][A-Za-z']{0,24} ){0,8}[A-Za-z][A-Za-z']{0,24}(?P<colon>:?)[*=\s]{0,8}$"
 )
@@ -39,7 +42,7 @@ _OF_A_DESCRIPTION = ("NVRM:", "Allocated resources:", "Non-terminated Pods:", "S
 def begins(line: str) -> bool:
     """True for a line after which the rest of the text is quoted."""
     text = line.strip()
-    if len(text) > 512 or text.startswith(_OF_A_DESCRIPTION):
+    if len(text) > 512 or text.startswith(_OF_A_DESCRIPTION) or _LOGGED.match(text):
         return False
     if _FENCE.match(text) or _OF_A_LETTER.match(text) or _OF_A_CHAT.match(text):
         return True

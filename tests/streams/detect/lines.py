@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from streams.detect import Detected, Detector
 from streams.model.kinds import SignalKind
 from streams.model.record import RawRecord
-from streams.model.signal import Signal
+from streams.model.signal import BY_SUBJECT, Severity, Signal
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 
@@ -44,4 +44,12 @@ def firm(found: Iterable[Signal]) -> list[Signal]:
         for one in found
         if one.kind not in (SignalKind.NODE_GPUS, SignalKind.FABRIC_NIC_NAMES)
         and (one.kind != SignalKind.UNKNOWN or "subtype" not in one.attributes)
+        and one.attributes.get(BY_SUBJECT) != "sign"
     ]
+
+
+def is_unknown(signal: Signal) -> bool:
+    """Whether no row knows the line: its kind says at most what it speaks of, and it is information."""
+    return signal.severity is Severity.INFO and (
+        signal.kind == SignalKind.UNKNOWN or BY_SUBJECT in signal.attributes
+    )

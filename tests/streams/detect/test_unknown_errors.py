@@ -9,9 +9,8 @@ import pytest
 
 from streams.detect import Detector
 from streams.detect.unknown_errors import sheet
-from streams.model.kinds import SignalKind
-from streams.model.signal import Severity, Signal
-from tests.streams.detect.lines import NOW, firm, record, signals
+from streams.model.signal import Signal
+from tests.streams.detect.lines import NOW, firm, is_unknown, record, signals
 
 FLUX = "Nov 21 07:13:13 {} kernel: NVRM: GPU 0000:{}:00.0: the flux table could not be aligned"
 
@@ -19,7 +18,7 @@ FLUX = "Nov 21 07:13:13 {} kernel: NVRM: GPU 0000:{}:00.0: the flux table could 
 @pytest.mark.parametrize("sample", sheet().samples, ids=lambda sample: sample.author)
 def test_an_unknown_error_of_a_known_author_is_told_with_its_place(sample: object) -> None:
     (signal,) = signals(sample.text)  # type: ignore[attr-defined]
-    assert (signal.kind, signal.severity) == (SignalKind.UNKNOWN, Severity.INFO)
+    assert is_unknown(signal)
     assert signal.attributes["author"] == sample.author  # type: ignore[attr-defined]
 
 
@@ -67,7 +66,7 @@ def test_what_a_row_knows_and_leaves_out_is_not_unknown() -> None:
         ("[ 99.2] nvme nvme4: starting error recovery", timedelta()),
         ("[ 99.3] nvme nvme4: Reconnecting in 10 seconds...", timedelta()),
     )
-    assert SignalKind.UNKNOWN not in {signal.kind for signal in told(*repeats)}
+    assert not any(is_unknown(signal) for signal in told(*repeats))
 
 
 OTLP = {"key": "appname", "value": {"stringValue": "kernel"}}
@@ -96,11 +95,7 @@ BY_LEVEL: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("record_of", BY_LEVEL.values(), ids=list(BY_LEVEL))
 def test_what_the_kernel_calls_an_error_needs_no_words(record_of: dict[str, object]) -> None:
     (signal,) = signals(json.dumps(record_of))
-    assert (signal.kind, signal.severity, signal.entity.node) == (
-        SignalKind.UNKNOWN,
-        Severity.INFO,
-        "gpu-7",
-    )
+    assert (is_unknown(signal), signal.entity.node) == (True, "gpu-7")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +137,7 @@ def on(topic: str, text: str) -> list[Signal]:
 )
 def test_an_error_on_the_fabrics_topic_is_a_devices_whatever_its_program(text: str) -> None:
     (signal,) = on("raw.fabric", text)
-    assert (signal.kind, signal.severity) == (SignalKind.UNKNOWN, Severity.INFO)
+    assert is_unknown(signal)
     assert "leaf-9" in (signal.entity.switch, signal.entity.node)
 
 
@@ -162,7 +157,7 @@ def test_logins_and_information_on_the_fabrics_topic_stay_silent(text: str) -> N
 def test_a_daemon_is_known_by_the_tag_behind_a_relays() -> None:
     line = "Nov 21 07:13:13 leaf-9 cumulus: switchd[81]: quark.c:9 ERR swp9: lane fault"
     (signal,) = on("raw.node-logs", line)
-    assert signal.kind == SignalKind.UNKNOWN
+    assert is_unknown(signal)
     assert not on("raw.node-logs", line.replace("switchd", "quarkd"))
 
 
@@ -173,7 +168,7 @@ def test_a_controllers_name_with_a_version_is_a_controllers(program: str) -> Non
     )
     assert signal.attributes["subtype"] == "ierr"
     (unknown,) = on("raw.alerts", f"Nov 21 07:13:13 gpu-7-bmc {program}: Quark tray 2 fault detected")
-    assert unknown.kind == SignalKind.UNKNOWN
+    assert is_unknown(unknown)
 
 
 @pytest.mark.parametrize(
