@@ -74,3 +74,8 @@ def test_a_reader_that_fails_counts_as_such() -> None:
     DetectorFigures(metrics).delivered(batch)
     assert metrics.value(shown.DEAD_LETTERS, "detector", "failed") == 1
     assert metrics.value(shown.DEAD_LETTERS, "detector", "unreadable") == 0
+
+
+def test_a_line_that_only_its_subject_names_is_still_one_that_no_row_knows() -> None:
+    metrics = delivered("NVRM: GPU 0000:9b:00.0: thermal quark failed")
+    assert (metrics.value(shown.SIGNALS, "gpu.thermal"), metrics.value(shown.UNKNOWN_CODES, "line")) == (1, 1)
