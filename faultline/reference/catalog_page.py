@@ -217,7 +217,8 @@ def _unknown() -> Iterator[str]:
     yield "## What unknown errors speak of"
     yield ""
     yield "The first row that fits gives an unknown error or a weak sign its kind and subtype, and the mark `by_subject`."
-    yield "It stays information, and the correlator reads it as `unknown`. Rows without words are what those authors speak of otherwise."
+    yield "It stays information, and the correlator reads it as `unknown`."
+    yield "Rows without words are what those authors speak of otherwise."
     yield ""
     subjects = [
         (
