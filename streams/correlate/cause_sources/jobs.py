@@ -15,7 +15,6 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted, is_waiting
-from streams.correlate.job_rules.explaining_causes import is_judged_by_jobs
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
@@ -157,7 +156,7 @@ class JobCauses(CauseSource):
             causes=causes,
             near_storms=self._near_storms(key, causes, nodes) if reports else frozenset(),
             closed=self._incarnations.closed(h.id for h in causes),
-            leafs=self._leafs(causes, nodes) if reports else {},
+            attached=self._attached(causes, nodes) if reports else {},
             moved=moves_of(self._state, self._placements, key),
             ended=row.ends,
             world=row.fact.world if row.fact else None,
@@ -199,12 +198,12 @@ class JobCauses(CauseSource):
         rows = ((node, self._state.histories.get(first_name(node))) for node in nodes)
         return {node: row.faults for node, row in rows if row is not None}
 
-    def _leafs(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, str]:
-        """The switch of each node that hangs on just one, where it matters."""
-        if not any(is_judged_by_jobs(h) for h in causes):
+    def _attached(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, frozenset[str]]:
+        """The switches of each node of which any is known, where it matters."""
+        if not any("ends" in h.facts for h in causes):
             return {}
         found = {node: self._topology.switches_of(node) for node in sorted(nodes)}
-        return {node: next(iter(switches)) for node, switches in found.items() if len(switches) == 1}
+        return {node: switches for node, switches in found.items() if switches}
 
     def _near_storms(self, job: str, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""

@@ -20,7 +20,7 @@ from streams.correlate.fabric_rules.nic_timeline import (
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.policy.link_parts import Part, parts
+from streams.correlate.policy.link_parts import BROKEN, first_break, parts
 from streams.correlate.sightings import Sighting, latest_end
 from streams.correlate.state.incarnations import Incarnations, firing_intervals
 from streams.correlate.state.nic_names import NO_NAMES, NicNames, nic_names
@@ -36,7 +36,6 @@ FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
 LINK_FLAPS = "link flaps"
 """The rule of a link that went down again and again."""
-_BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,9 @@ class LinkFault:
 
     @property
     def start(self) -> datetime:
-        """When the first trouble was seen."""
-        return self.events[0].at
+        """When the first trouble was seen; of errors that a counter shows, the sample that they began after."""
+        first = self.events[0]
+        return (counted_since(first.sighting) if first.part == "errors" else None) or first.at
 
     @property
     def last(self) -> datetime:
@@ -283,7 +283,7 @@ def nic_link(
 
 
 _SAMPLES = 3
-"""After so many scrapes a rate of errors is noticed: it began as much before."""
+"""After so many scrapes a rate of errors is noticed: it began as much before. A counter says itself how long it took."""
 
 
 def link_hypothesis(
@@ -305,7 +305,9 @@ def link_hypothesis(
         last_at=fault.last,
         ready_at=found.ready_at,
         rule=found.rule,
-        lag=_SAMPLES * config.scrape if found.rule == ERROR_COUNTERS else config.scrape,
+        lag=max(_SAMPLES * config.scrape, fault.events[0].at - fault.start)
+        if found.rule == ERROR_COUNTERS
+        else config.scrape,
         stops=families()[family].stops,
         why=why,
         alone=found.alone,
@@ -332,7 +334,7 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
 
 def broke_at(h: Hypothesis) -> datetime:
     """When a link's fault first took it down, whatever errors it had before; when any other fault began."""
-    return min((s.at for s in h.causes if s.firing and parts().of(s) in _BROKEN), default=h.fault_at)
+    return first_break(h.causes) or h.fault_at
 
 
 def by_host(h: Hypothesis) -> bool:
@@ -366,9 +368,12 @@ class _Group:
         self.over_at = max(ends, default=None)
 
     def is_over(self, at: datetime) -> bool:
-        """Whether it had nothing but errors, the last before this moment. Nobody says when errors are over: a link that breaks
-        long after them breaks for something else."""
-        return self.events[-1].at < at and not any(e.part in _BROKEN for e in self.events)
+        """Whether it had nothing but errors, the last before this moment. But for a counter nobody says when errors are over: a
+        link that breaks long after them breaks for something else."""
+        if any(e.part in BROKEN for e in self.events) or self.events[-1].at >= at:
+            return False
+        counted = (e for e in self.events if counted_since(e.sighting) is not None)
+        return all(e.end is not None and e.end < at for e in counted)
 
 
 def _grouped(
@@ -405,7 +410,7 @@ def _is_open(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnation
 
 
 def _belongs(group: _Group, m: LinkEvent, events: Sequence[LinkEvent], config: Config) -> bool:
-    if m.part in _BROKEN and group.is_over(m.at - config.link_quiet):
+    if m.part in BROKEN and group.is_over(m.at - config.link_quiet):
         return False
     if m.nic in group.nics:
         quiet = config.link_again if len(group.events) >= config.flaps else config.link_quiet
@@ -428,7 +433,7 @@ def _together(first: LinkEvent, m: LinkEvent, kinds: Set[str], config: Config) -
     """
     if m.at - first.at > config.board:
         return False
-    broke = m.part in _BROKEN and first.part in _BROKEN
+    broke = m.part in BROKEN and first.part in BROKEN
     return broke or m.kinds.isdisjoint(kinds)
 
 
@@ -475,7 +480,7 @@ def _switches(
     fault: LinkFault, names: NicNames, cabled: Mapping[str | None, str], leaf: str | None
 ) -> frozenset[str]:
     """The switches of the fault: by reporting ports, else the named NICs' cables, else the only cable, else the leaf label."""
-    broken = [m for m in fault.events if m.part in _BROKEN] or list(fault.events)
+    broken = [m for m in fault.events if m.part in BROKEN] or list(fault.events)
     found = {m.name.switch for m in broken if m.name.switch}
     found |= {
         cabled[nic] for m in broken if m.name.nic for nic in names.of(m.name.nic, m.at) if nic in cabled

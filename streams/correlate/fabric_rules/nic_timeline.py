@@ -115,7 +115,10 @@ def link_events(
             for part in found_anew(i, goes_on, config.quiet, config.link_alone)
         )
         for interval in found:
-            if any(nic == port and abs(interval.start - at) <= config.together for port, at in shut):
+            if any(
+                nic == port and -config.together <= interval.start - at <= config.shut_takes
+                for port, at in shut
+            ):
                 continue
             for s in interval.sightings:
                 part = table.of(s)

@@ -11,6 +11,7 @@ from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.link_parts import first_break
 from streams.correlate.sightings import order
 from streams.correlate.state.evictions import EVICTS
 from streams.model.clock import span, to_the_second
@@ -100,7 +101,7 @@ def fabric_for(
         and c.rule != BY_JOBS
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
-        and (not is_judged_by_jobs(c) or _crosses(c, evidence, episode, finding, config))
+        and (not _is_doubtful(c, episode) or _crosses(c, evidence, episode, finding, config))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -122,6 +123,12 @@ def is_judged_by_jobs(port: Hypothesis) -> bool:
     return port.facts.get(FAR_END_UNKNOWN) is True or port.facts.get("link") == ERROR_COUNTERS
 
 
+def _is_doubtful(c: Hypothesis, episode: Episode) -> bool:
+    """Whether it matters only to connections that cross it: always, or as long as it had no more than errors."""
+    broke_at = first_break(c.causes) if "ends" in c.facts else None
+    return is_judged_by_jobs(c) or (broke_at is not None and episode.start + c.lag < broke_at)
+
+
 def _crosses(
     port: Hypothesis, evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> bool:
@@ -129,13 +136,13 @@ def _crosses(
     if finding.certainty is Certainty.DECISIVE or only_deaths(episode.reports):
         return False
     there = placed_at(evidence.placements, episode.start, config)
-    leafs = evidence.leafs
+    attached = evidence.attached
     ends = finding.vote.ends if finding.vote is not None else frozenset()
     if port.facts.get(FAR_END_UNKNOWN) is not True and not ends:
         return False  # who waits does not say for whom
     for switch in {port.root.switch, *(end.partition("/")[0] for end in port.fact_texts("ends"))}:
-        under = {p.node for p in there if leafs.get(p.node) == switch}
-        elsewhere = {p.node for p in there if leafs.get(p.node, switch) != switch}
+        under = {p.node for p in there if switch in attached.get(p.node, ())}
+        elsewhere = {p.node for p in there if p.node in attached} - under
         if under and elsewhere and all((one in under) is not (other in under) for one, other in ends):
             return True
     return False

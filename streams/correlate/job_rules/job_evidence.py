@@ -48,8 +48,8 @@ class JobEvidence:
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses meant while the job ran there."""
-    leafs: Mapping[str, str] = field(default_factory=dict)
-    """The switch of each of its nodes that hangs on just one; looked up where a port may be an uplink."""
+    attached: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The switches of each of its nodes of which any is known; looked up where a port may be an uplink."""
     pods: Mapping[str, PodTimes] = field(default_factory=dict)
     """By uid: its pods of which failures were reported."""
     started: Mapping[str, datetime] = field(default_factory=dict)

@@ -67,6 +67,8 @@ class Config:
     link_alone: timedelta = timedelta(minutes=2)
     """A link that is down is told only when it lasts so long, or a job suffers from it: the line that says it is up again may be
     shipped half a minute late."""
+    shut_takes: timedelta = timedelta(minutes=2)
+    """A port goes down so soon after somebody ordered it: where a change is entered first and applied then, a minute passes."""
     link_quiet: timedelta = timedelta(minutes=10)
     """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
     link_again: timedelta = timedelta(hours=1)

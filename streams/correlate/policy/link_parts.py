@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal
@@ -14,6 +16,8 @@ from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
 
 Part = Literal["down", "bounced", "device", "shut", "errors", "context"]
+BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
+"""The parts of a link that works no more, or did not for a moment."""
 
 
 class Parts(Strict):
@@ -47,6 +51,11 @@ class Parts(Strict):
 
 parts = cache(partial(load_table, Path(__file__).with_name("link_parts.yaml"), Parts))
 """The table that ships."""
+
+
+def first_break(reports: Iterable[Sighting]) -> datetime | None:
+    """When a link first did not work at all, by these reports; None where it only made errors."""
+    return min((s.at for s in reports if s.firing and parts().of(s) in BROKEN), default=None)
 
 
 def is_order(s: Sighting) -> bool:

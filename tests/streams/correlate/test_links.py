@@ -178,6 +178,10 @@ NO_INCIDENT: dict[str, list[Signal]] = {
         port("leaf-1", "Ethernet4", 2),
         nic("n2", "mlx5_0", 2.5),
     ],
+    "a port whose shutdown somebody enters first and applies later": [
+        port("leaf-1", "Ethernet4", 0, subtype="admin_down"),
+        port("leaf-1", "Ethernet4", 70),
+    ],
     "an uplink that somebody shut at its other end, whose switch logs it last": [
         port("leaf-1", "Ethernet120", 0),
         port("spine-1", "Ethernet0", 0.4),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from streams.model.clock import to_millis
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact
 from streams.model.incident import Certainty
@@ -133,6 +134,58 @@ def test_a_cable_with_errors_does_not_explain_connections_beneath_its_switch() -
     jobs = {i.family: [job.name for job in i.jobs] for i in lossy([(0, 2), (2, 0)]).incidents()}
     assert jobs["fabric_fault"] == []
     assert jobs["hang"] == ["llama"]
+
+
+def test_a_cable_of_one_rail_explains_connections_that_cross_its_switch() -> None:
+    rails = [link(f"{leaf}-rail2", f"Ethernet{i}", node, "eth2")
+             for leaf, nodes in (("leaf-a", UNDER), ("leaf-b", ELSEWHERE)) for i, node in enumerate(nodes)]  # fmt: skip
+    world = World([*facts(), *cables(), *rails, link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    world.see(port("leaf-a", UPLINK, 0, subtype="errors"))
+    world.pass_to(300, step=10)
+    world.see(unanswered(1, 0, 300), unanswered(3, 2, 300.2))
+    world.pass_to(900, step=5)
+    assert world.only().root.key == f"port/leaf-a/{UPLINK}"
+
+
+def counted(seconds: float, since: float, *, cleared: bool = False) -> Signal:
+    """A counter of errors that rose from one sample to another."""
+    more: dict[str, Attribute] = {"series": "0a1b2c3d4e5f", "since_ms": to_millis(at(since))}
+    return port("leaf-a", UPLINK, seconds, subtype="errors", cleared=cleared, **more)
+
+
+def test_errors_of_a_counter_began_after_the_sample_before_them() -> None:
+    """Switches are asked every quarter of an hour in places: what failed meanwhile failed of them."""
+    world = World([*facts(), *cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    world.see(unanswered(1, 0, 0), unanswered(3, 2, 0.2))
+    world.pass_to(1100, step=5)
+    world.see(counted(1100, 150))
+    world.pass_to(1500, step=5)
+    cable = next(i for i in world.incidents() if i.family == "fabric_fault")
+    assert cable.fault_at == at(150)
+    assert [job.name for job in cable.jobs] == ["llama"]
+
+
+def worn_out(pairs: Sequence[tuple[int, int]]) -> World:
+    """A cable whose errors are counted for half an hour before it breaks, and a job whose connections fail meanwhile."""
+    world = World([*facts(), *cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    world.see(counted(0, -300))
+    world.pass_to(900, step=10)
+    world.see(*(unanswered(one, other, 900 + 0.2 * i) for i, (one, other) in enumerate(pairs)))
+    world.pass_to(1800, step=10)
+    world.see(port("leaf-a", UPLINK, 1800))
+    world.pass_to(3200, step=10)
+    return world
+
+
+def test_a_cable_that_breaks_while_its_errors_are_counted_is_one_fault() -> None:
+    incident = worn_out([(1, 0), (3, 2)]).only()
+    assert (incident.root.key, incident.fault_at) == (f"port/leaf-a/{UPLINK}", at(-300))
+    assert [job.name for job in incident.jobs] == ["llama"]
+
+
+def test_what_failed_beneath_its_switch_before_a_cable_with_errors_broke_is_not_its_fault() -> None:
+    jobs = {i.family: [job.name for job in i.jobs] for i in worn_out([(0, 2), (2, 0)]).published.values()}
+    assert jobs == {"fabric_fault": [], "hang": ["llama"]}
 
 
 @pytest.mark.parametrize("late", [False, True])
