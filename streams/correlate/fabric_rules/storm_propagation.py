@@ -17,6 +17,7 @@ from streams.correlate.policy.families import level
 from streams.correlate.sightings import distinct, latest_end
 from streams.model.clock import to_the_second
 from streams.model.incident import Certainty
+from streams.model.signal import SERIES
 
 Peer = Callable[[str], str | None]
 """A switch port, as `SWITCH/PORT` → the switch at the other end of its cable, if it is one."""
@@ -168,7 +169,12 @@ def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
 
 def _begins_with(source: Hypothesis, storm: Hypothesis, config: Config) -> bool:
     join = config.storm_join
-    return source.fault_at - join <= storm.fault_at <= source.last_at + join
+    counted = any(SERIES in s.attributes for s in source.causes if s.firing)
+    if source.cleared_at is None and counted:
+        # A counter says when it is over: until then each storm that comes and goes may be its.
+        return source.fault_at - join <= storm.fault_at
+    until = max(source.last_at, source.cleared_at or source.last_at)
+    return source.fault_at - join <= storm.fault_at <= until + join
 
 
 def _near(one: Hypothesis, other: Hypothesis, config: Config) -> bool:

@@ -310,6 +310,16 @@ def test_without_any_cabling_a_host_that_says_so_itself_takes_the_ports_that_sto
     assert (world.only().root.node, world.only().certainty) == ("n2", Certainty.DECISIVE)
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_while_a_host_is_measured_to_pause_a_port_of_unknown_end_is_paused_by_it(counted: bool) -> None:
+    """A switch's log tells of each storm anew, a host's counter once until it is over."""
+    host = pause("n2", "mlx5_0", "sent", 0)
+    if counted:
+        host = pause("n2", "mlx5_0", "sent", 0, series="0a1b2c3d4e5f", since_ms=0)
+    world = story(host, storm("spine-9", "Ethernet8", 600), facts=[], until=900)
+    assert [i.root.node for i in world.published.values()] == (["n2"] if counted else ["n2", None])
+
+
 def test_a_storm_that_is_found_and_restored_for_an_hour_is_one() -> None:
     signals = [
         s
