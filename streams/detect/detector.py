@@ -24,7 +24,7 @@ from streams.detect.families import (
     line_families,
     sample_families,
 )
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import KEYLESS, Finding, Stream
 from streams.detect.job_claims import may_report
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.prefilter import Prefilter, RuleInterest
@@ -212,7 +212,12 @@ class Detector:
         if lines is None:
             lines = self._names[place] = f"{topic}:{partition}"
         cluster = self._cluster_of(record) if record.headers else self._cluster
-        return Stream(cluster, lines, record.timestamp, self._rule_states[place], 1 if record.key else spread)
+        state = self._rule_states[place]
+        if record.key:
+            spread = 1
+        elif spread > 1 and not (keyless := state.table(KEYLESS, 1)):
+            keyless[("",)] = (1,)
+        return Stream(cluster, lines, record.timestamp, state, spread)
 
     def set_partitions(self, counts: Mapping[str, int]) -> None:
         """How many partitions each topic has: a series without a key is spread over all of them."""

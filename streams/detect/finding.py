@@ -40,6 +40,10 @@ class Finding(NamedTuple):
     text: str = ""
 
 
+KEYLESS = "records.keyless"
+"""The table of a partition that has a row as soon as a record without a key was read there, and there are other partitions."""
+
+
 class Stream(NamedTuple):
     """Where an observation comes from: `lines` names its stream of lines, `rule_state` is what rules remember of that.
 
@@ -51,6 +55,11 @@ class Stream(NamedTuple):
     received_at: datetime
     rule_state: RuleState
     spread: int = 1
+
+    @property
+    def misses_lines(self) -> bool:
+        """Whether lines of one host may lie in other partitions: those without a key do, also where others have one."""
+        return self.spread > 1 or bool(self.rule_state.table(KEYLESS, 1))
 
     def source(self, line: LogLine) -> Key:
         """The writer of a line as far as it is known. What rules remember of earlier lines is kept under this key."""

@@ -154,7 +154,7 @@ class KubeEvents:
         was_firing = firing.pop(key, None) is not None
         return (
             was_firing
-            or stream.spread > 1
+            or stream.misses_lines
             or not (event.reason in self._ends or event.reason.endswith(_HEALTHY))
         )
 

@@ -74,7 +74,7 @@ def _is_news(found: Finding, stream: Stream) -> bool:
     if found.state is SignalState.FIRING:
         down[key] = (1,)
         return True
-    return down.pop(key, None) is not None or stream.spread > 1
+    return down.pop(key, None) is not None or stream.misses_lines
 
 
 def _of_a_pod(found: Finding) -> Finding:

@@ -86,7 +86,7 @@ class PatternFamily:
         known = [table.pop(key, None) for key in keys]
         if any(known):
             return False
-        if not hit.row.ends or stream.spread > 1:
+        if not hit.row.ends or stream.misses_lines:
             return False
         if line.at is not None:
             # Shippers that send in batches may let it overtake the line that begins what it ends.

@@ -26,3 +26,21 @@ def test_a_link_is_up_again_under_another_name() -> None:
 def test_the_other_port_of_the_card_is_another_link() -> None:
     other = b"Nov 21 07:13:19 gpu-7 kernel: [18.1] mlx5_core 0000:5b:00.1 ens1f1np1: Link up"
     assert states(DOWN, other) == [("eth2", SignalState.FIRING)]
+
+
+def test_a_link_is_up_again_in_another_partition_where_some_lines_have_no_key() -> None:
+    """Some of a host's lines come with its name as their key, others without one: these lie in any partition."""
+    detector = Detector("c1")
+    detector.set_partitions({"raw.node-logs": 4})
+    up = [
+        record(
+            f"Nov 21 07:13:{19 + i} gpu-7 kernel: [18.1] mlx5_core 0000:5b:00.0 eth2: Link up",
+            key=b"gpu-7",
+            offset=i,
+        )
+        for i in (0, 2)
+    ]
+    assert not detector.detect(up[0]).signals, "a link comes up at every boot"
+    detector.detect(record(DOWN.replace(b"gpu-7", b"gpu-8"), offset=1))
+    (over,) = detector.detect(up[1]).signals
+    assert over.state is SignalState.CLEARED
