@@ -176,7 +176,7 @@ class SwitchCauses(CauseSource):
             (name, [s.at for s in f.hypothesis.causes])
             for name, faults in self._faults.items()
             for f in faults
-            if name != SOMEWHERE and len(f.members) >= self._config.leaf_neighbours
+            if name != SOMEWHERE and len(f.members) >= self._config.leaf_neighbours and f.hypothesis.alone
         ]
         before, self._joined = self._joined, {}
         window, rest = self._config.leaf_window, list[LinkFault]()

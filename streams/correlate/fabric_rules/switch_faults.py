@@ -157,7 +157,11 @@ def switch_faults(
             hypothesis = unfelt(hypothesis, session.start + config.spine_alone)
         if not voters:
             lost_at = [(m.at, fault.root.node) for m, fault in mine]
-            hypothesis = held_back(hypothesis, lost_at, ordered, config)
+            held = held_back(hypothesis, lost_at, ordered, config)
+            if held is not hypothesis and switch and not any(fault.names_neighbour for _, fault in mine):
+                # Nobody but the switch misses what hung there: its hosts may be off for the same work.
+                held = replace(held, alone=False)
+            hypothesis = held
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
 

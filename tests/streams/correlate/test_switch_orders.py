@@ -18,6 +18,7 @@ from tests.streams.correlate.world import (
     nic,
     node_fact,
     not_ready,
+    port,
     sign,
 )
 
@@ -176,6 +177,20 @@ def test_hosts_of_an_idle_rack_that_lost_its_power_are_told_as_before() -> None:
     world.see(*(not_ready(n, 65 + 0.1 * i) for i, n in enumerate(RACK)))
     world.pass_to(1300, step=5)
     assert world.incidents()
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_ports_of_a_reloaded_switch_that_stay_down_are_told_only_when_a_host_or_a_switch_misses_them(
+    missed: bool,
+) -> None:
+    """Its hosts are off for the same work: where no cable is known, the switch alone cannot tell that from its own fault."""
+    world = World(facts(cabled=False, job=False))
+    world.see(ordered("leaf-9", 0, "jdoe"))
+    world.see(*(port("leaf-9", f"swp{i}", 300 + 0.1 * i) for i in range(32)))
+    if missed:
+        world.see(*lose(RACK, 301))
+    world.pass_to(4500, step=10)
+    assert [i.family for i in world.incidents()] == (["fabric_fault"] if missed else [])
 
 
 def test_an_inventory_that_comes_late_changes_nothing() -> None:
