@@ -210,17 +210,23 @@ class SwitchCauses(CauseSource):
         part = common_part(nodes, self._topology.parts, self._topology.nodes_known())
         return root_of(self._cluster, part) if part is not None and part.kind != "leaf" else None
 
-    def _ailing_at(self, at: datetime) -> Sighting | None:
-        """What the one switch said that may have taken links away at that time of which nobody knows where they end.
+    def _ailing_at(self, at: datetime, hosts: Set[str]) -> Sighting | None:
+        """What the one switch said that may have taken links of these hosts away at that time, which nobody knows where they end.
 
-        One on which somebody ordered work is expected to go, and one whose hosts are known is judged by them.
+        One on which somebody ordered work is expected to go, and one whose hosts are known is judged by them: by links that a
+        host calls otherwise than its cables are known by, most of them lost one.
         """
 
         def may_be(switch: str) -> bool:
             if self._is_node(switch) or self._topology.is_unlisted_node(switch):
                 return False
-            known = self._faults.get(switch) or self._topology.has_hosts(switch)
-            return not known and self._orders.of(switch, self._config)(at, None) is None
+            known = self._topology.hosts_of(switch)
+            well = len(known - hosts) > (1 - self._config.leaf_share_up) * len(known)
+            return (
+                not well
+                and not self._faults.get(switch)
+                and self._orders.of(switch, self._config)(at, None) is None
+            )
 
         return self._ailing.only(at, may_be)
 

@@ -88,16 +88,16 @@ def switch_faults(
     incarnations: Incarnations,
     config: Config,
     shared: Callable[[Set[str]], Entity | None] = lambda nodes: None,
-    ailing: Callable[[datetime], Sighting | None] = lambda at: None,
+    ailing: Callable[[datetime, Set[str]], Sighting | None] = lambda at, hosts: None,
     ordered: OrderAt = no_orders,
     idle: Callable[[Set[str], datetime], bool] = lambda nodes, at: False,
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
 
     `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that tells of
-    itself at that time (`ailing`) is named, else what the hosts share otherwise (`shared`: a block, a row). Where somebody
-    `ordered` that a known switch goes down, any link to it that is lost is part of that. `idle` tells whether it is known that
-    nothing ran on these hosts at a time.
+    itself when these hosts lost their links (`ailing`) is named, else what they share otherwise (`shared`: a block, a row).
+    Where somebody `ordered` that a known switch goes down, any link to it that is lost is part of that. `idle` tells whether it
+    is known that nothing ran on these hosts at a time.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(
@@ -126,7 +126,7 @@ def switch_faults(
         lines = tuple(m.sighting for m, _ in first.values())
         end = _mostly_over([_end(fault) for _, fault in first.values()], config)
         hosts = {fault.root.node for _, fault in first.values() if fault.root.node}
-        said = None if switch else ailing(lines[0].at)
+        said = None if switch else ailing(lines[0].at, hosts)
         where = (
             replace(root, switch=said.entity.switch) if said else root if switch else shared(hosts) or root
         )
@@ -148,11 +148,11 @@ def switch_faults(
             found.append(SwitchFault(_voted(where, session, voters, config), {}))
             continue
         hypothesis = _lost(switch, where, session, [fault for _, fault in mine], voters, known, config)
-        if (said := ailing(session.start) if where.switch and not switch else None) is not None:
+        hosts = {fault.root.node for _, fault in mine if fault.root.node}
+        if (said := ailing(session.start, hosts) if where.switch and not switch else None) is not None:
             hypothesis = _by_its_words(hypothesis, said)
         if not switch and all(_is_brief(m, config) for m, _ in mine):
             hypothesis = replace(hypothesis, alone=False)
-        hosts = {fault.root.node for _, fault in mine if fault.root.node}
         if hosts and not voters and idle(hosts, session.start):
             hypothesis = unfelt(hypothesis, session.start + config.spine_alone)
         if not voters:

@@ -177,9 +177,10 @@ class Topology:
         """Whether hosts are known at ports of this switch."""
         return any(port in self._node_at for port in self._of_switch.get(switch, ()))
 
-    def has_hosts(self, switch: str) -> bool:
-        """Whether hosts are known to be attached to this switch, at whatever ports."""
-        return bool(self._at_leaf.get(switch)) or self.has_cabled_hosts(switch)
+    def hosts_of(self, switch: str) -> set[str]:
+        """The hosts that are known to be attached to this switch, at whatever ports."""
+        cabled = {self._node_at[port] for port in self._of_switch.get(switch, ()) if port in self._node_at}
+        return cabled | self._at_leaf.get(switch, set())
 
     def switches_of(self, node: str) -> frozenset[str]:
         """The switches a node is attached to, by its cables and by the label of its leaf."""

@@ -13,7 +13,7 @@ from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Signal
 from tests.streams.correlate.test_switch_orders import NAMES, RACK, facts, lose, ordered
-from tests.streams.correlate.world import CLUSTER, World, at, sign
+from tests.streams.correlate.world import CLUSTER, World, at, link, sign
 
 
 def tells(switch: str, seconds: float, subtype: str = "switch_failing") -> Signal:
@@ -83,6 +83,17 @@ def test_a_switch_whose_hosts_are_known_and_well_is_not_why() -> None:
     ]
     incident = told(*lose(RACK, 0), tells("leaf-x", -60, "switch_fan"), world=World(known))
     assert incident.root.switch is None
+
+
+def test_of_two_leaves_of_the_same_hosts_the_one_that_tells_of_itself_is_why() -> None:
+    """Their cables are known by another name of the NIC than the kernel has for it."""
+    rails = [
+        link(leaf, f"Ethernet{i}", node, rail)
+        for leaf, rail in (("leaf-x", "mlx5_0"), ("leaf-y", "mlx5_1"))
+        for i, node in enumerate(RACK)
+    ]
+    world = World([*facts(cabled=False), *rails])
+    assert told(*lose(RACK, 0), tells("leaf-x", 5, "switch_chip"), world=world).root.switch == "leaf-x"
 
 
 def test_what_a_switch_says_of_itself_is_nothing_while_no_host_loses_a_link() -> None:
