@@ -17,7 +17,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER, signs_of
 from streams.correlate.node_rules.shared_groups import SharedFault
-from streams.correlate.node_rules.shared_parts import GONE, Trouble, peak, together
+from streams.correlate.node_rules.shared_parts import GONE, Trouble, is_brake, peak, together
 from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.place import INPUTS
 from streams.model.clock import span
@@ -213,6 +213,7 @@ def of_inputs(
     if not power or besides:
         return fault
     h = fault.hypothesis
+    power = [t for t in power if not is_brake(t)]
     gone = {t.node for t in hosts if t.hypothesis.family == GONE}
     facts: dict[str, Attribute] = {**h.facts, "inputs_lost": True}
     if supplies := _supplies(power):

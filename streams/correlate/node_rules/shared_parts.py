@@ -213,7 +213,7 @@ def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble
     """Troubles, earliest first, in groups of which each began soon after one before it.
 
     Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does. A node
-    that goes dark while it is hot goes for that.
+    that goes dark while it is hot goes for that, and one that is made to draw less power while others lack an input is, too.
     """
     groups: list[list[Trouble]] = []
     lasts: datetime | None = None
@@ -221,6 +221,8 @@ def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble
         joins = t.hypothesis.family == POWER and lasts is not None and t.start <= lasts
         if groups and t.hypothesis.family == GONE:
             joins |= any(_is_hot(o, t) for o in groups[-1])
+        if groups and is_brake(t):
+            joins |= any(_lacks_power(o, t.start) for o in groups[-1])
         if not groups or (t.start - groups[-1][-1].start > within and not joins):
             groups.append([])
             lasts = None
@@ -229,6 +231,20 @@ def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble
             ends = t.hypothesis.cleared_at or datetime.max.replace(tzinfo=t.start.tzinfo)
             lasts = ends if lasts is None else max(lasts, ends)
     return groups
+
+
+def is_brake(t: Trouble) -> bool:
+    """Whether a node's power brake is on and nothing else is wrong with it: its host was told that it may draw less."""
+    return all(
+        s.kind == SignalKind.GPU_POWER and s.text("subtype") == "power_brake" for s in t.hypothesis.causes
+    )
+
+
+def _lacks_power(o: Trouble, at: datetime) -> bool:
+    """Whether a host, or what feeds it, lacked power at that time."""
+    h = o.hypothesis
+    told = any(s.kind == SignalKind.NODE_POWER for s in h.causes)
+    return told and (h.cleared_at is None or h.cleared_at >= at)
 
 
 def _is_hot(heat: Trouble, gone: Trouble) -> bool:
@@ -431,7 +447,9 @@ def _fault(
         nodes=tuple(nodes),
     )
     within = part_policy().sudden.within
-    start, last = min(t.start for t in mine) - within, max(t.start for t in mine) + within
+    # A brake may be on for as long as power is short.
+    began = [t.start for t in mine if not is_brake(t)] or [t.start for t in mine]
+    start, last = min(began) - within, max(began) + within
     taken = {h.id: node for node, theirs in others.items() for h in theirs if start <= h.fault_at <= last}
     return SharedFault(hypothesis, {**taken, **{t.hypothesis.id: t.node for t in mine}})
 

@@ -172,6 +172,25 @@ def test_the_host_that_stays_without_when_the_others_have_theirs_back_is_an_inci
     assert incident.root.node == RACK[0]
 
 
+def braked(name: str, seconds: float) -> Signal:
+    return sign("gpu.power", name, seconds, "power_brake", index=3)
+
+
+@pytest.mark.parametrize("until", [None, 400.0], ids=["still without", "back by then"])
+def test_a_host_that_is_braked_while_its_rack_lacks_an_input_is_part_of_that(until: float | None) -> None:
+    """Its own controller may not have been asked: it is the twelfth, read ten minutes later."""
+    lasts = [] if until is None else back(RACK[:11], until)
+    world = played([*spread(RACK[:11], 10), *lasts, braked(RACK[11], 700)], 1500)
+    assert {i.root.node for i in world.published.values()} == ({None} if until is None else {None, RACK[11]})
+    rack = next(i for i in world.published.values() if i.root.rack)
+    assert rack.reason.startswith("11 of 12 nodes of rack r00 lost one of their power inputs within ")
+
+
+def test_a_brake_on_another_rack_is_that_hosts_own() -> None:
+    world = played([*spread(RACK[:11], 10), braked(NAMES[13], 700)], 1500)
+    assert len(of_power(world)) == 2
+
+
 def test_nobody_is_called_before_the_others_may_have_been_read() -> None:
     world = played(spread(FIVE_RACKS, 60), 110)
     assert not world.published
