@@ -15,7 +15,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, distinct
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.nic_names import NO_NAMES, NicNames, nic_names
+from streams.correlate.state.nic_names import NO_NAMES, NicNames, host_names, nic_names
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.clock import span, to_the_second
 from streams.model.incident import Certainty
@@ -86,20 +86,44 @@ def weighed_roots(
         why = ""
         if host is None and root.id in late and root.family not in policy().handled.apart:
             host, why = next((h for h in result.independent if h.id in late), None), _READ_AGAIN
+        storm = next((h for h in result.independent if _starves(root, h, names, config)), None)
+        starves = host is None and storm is not None
+        if starves:
+            host = storm
         if host is None:
             result.independent.append(root)
             continue
         result.merged[root.id] = host.id
         result.parts.append(root)
         at = result.independent.index(host)
-        result.independent[at] = (
-            _with(host, root, config, "a log that is read again", why) if why else _with(host, root, config)
-        )
+        if starves:
+            host = replace(host, why=f"{host.why}. {root.why}")
+            result.independent[at] = _with(host, root, config, "why it pauses", root.why)
+        elif why:
+            result.independent[at] = _with(host, root, config, "a log that is read again", why)
+        else:
+            result.independent[at] = _with(host, root, config)
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed, config)
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
     result.independent = [_with_readiness(h, not_ready, config, missed_alone) for h in result.independent]
     return result
+
+
+def _starves(root: Hypothesis, storm: Hypothesis, names: NicNames, config: Config) -> bool:
+    """Whether a NIC pauses its switch for its own PCIe link, which erred or came up narrow before: it is a slow receiver.
+
+    Errors are over at once, and the width that the link got then stays.
+    """
+    if storm.family != IncidentFamily.PFC_STORM or storm.certainty is Certainty.WEAK:
+        return False
+    if root.certainty is not Certainty.WEAK or any(s.kind != SignalKind.NODE_PCIE for s in root.causes):
+        return False
+    lasts = root.cleared_at is None or root.fault_at >= storm.fault_at - config.retention
+    may_be = any(
+        names.relation(_nics(storm), host_names(s), s.at) != "different" for s in root.causes if host_names(s)
+    )
+    return lasts and root.fault_at <= storm.last_at and may_be
 
 
 _OF_NICS = (IncidentFamily.PFC_STORM, IncidentFamily.NIC_LINK)

@@ -12,6 +12,7 @@ from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Signal
 from tests.streams.correlate.deliveries import Arrival, essence, on_time, outcome
+from tests.streams.correlate.test_slow_jobs import slow
 from tests.streams.correlate.world import (
     FOUR,
     World,
@@ -23,6 +24,7 @@ from tests.streams.correlate.world import (
     nic,
     pause,
     port,
+    sign,
     storm,
     xid,
 )
@@ -400,3 +402,17 @@ def test_firmware_that_asserts_without_a_storm_is_told_by_itself() -> None:
     world.see(nic("n2", "mlx5_3", 0, subtype="health"))
     world.pass_to(40)
     assert (world.only().family, world.only().root.nic) == ("nic_link", "mlx5_3")
+
+
+@pytest.mark.parametrize("pci", ["0000:5e:00", "0000:af:00"])
+def test_a_narrow_pcie_link_is_why_its_nic_pauses_and_no_incident_beside_the_storm(pci: str) -> None:
+    """A NIC that got a few lanes is a slow receiver; another device of the host is a matter of its own."""
+    named = nic("n2", "mlx5_0", 0, subtype="query_failed", pci="0000:5e:00")
+    narrow = sign("node.pcie", "n2", 100, "link_downgraded", pci=pci, width="2", capable_width="16")
+    storms = [storm("leaf-1", "Ethernet4", 1200), pause("n2", "mlx5_0", "sent", 1215)]
+    world = story(named, narrow, slow(900), *storms, until=1500)
+    pausing = next(i for i in world.incidents() if i.family == "pfc_storm")
+    standing = {i.family for i in world.incidents() if i.state is IncidentState.OPEN}
+    is_why = pci == "0000:5e:00"
+    assert "2 of 16 lanes" in pausing.reason or not is_why
+    assert standing == ({"pfc_storm"} if is_why else {"pfc_storm", "straggler"})
