@@ -8,9 +8,8 @@ import orjson
 import pytest
 
 from streams.detect.detector import Detector
-from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
-from tests.streams.detect.lines import record
+from tests.streams.detect.lines import is_unknown, record
 
 TO_HOST = {"node": "gpu-07", "nic": "eth2"}
 
@@ -121,7 +120,7 @@ def test_a_subnets_listing_tells_of_hosts_and_of_switches() -> None:
     ],
 )
 def test_what_only_speaks_of_neighbours_tells_of_none(value: bytes) -> None:
-    assert not [one for one in told(value) if one.kind != SignalKind.UNKNOWN]
+    assert all(is_unknown(one) for one in told(value))
 
 
 def test_a_table_that_says_the_same_is_told_once_an_hour() -> None:
