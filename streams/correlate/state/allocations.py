@@ -21,6 +21,7 @@ from streams.model.errors import BadInput
 from streams.model.facts import PodFact
 from streams.model.hostlists import hosts
 from streams.model.kinds import SignalKind, WorkloadClass
+from streams.model.signal import RELAYED
 
 MAX_JOBS = 4_000
 """Jobs with an allocation that are known at one time; a log can name any number."""
@@ -143,7 +144,11 @@ def speaker(seen: Sighting) -> tuple[JobRef, str, int | None] | None:
     """
     if seen.kind == SignalKind.NODE_MEMORY:
         number, where = seen.text("slurm_job"), seen.entity.node
-        return (JobRef(SLURM_JOB, "", number), where, None) if number and where else None
+        if RELAYED in seen.attributes or not number or not where:
+            return (
+                None  # a program that prints a kernel's line could place any job, and excuse its hang by it
+            )
+        return JobRef(SLURM_JOB, "", number), where, None
     pod, rank = seen.entity.pod, seen.entity.rank
     if pod is None or not is_slurm(pod):
         return None

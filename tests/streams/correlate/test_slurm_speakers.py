@@ -10,7 +10,7 @@ import pytest
 
 from streams.model.entity import SLURM, Entity, PodRef
 from streams.model.incident import Incident
-from streams.model.signal import Severity, Signal
+from streams.model.signal import RELAYED, Severity, Signal
 from tests.streams.correlate.test_slurm_jobs import says
 from tests.streams.correlate.world import CLUSTER, World, _signal, sign, xid
 
@@ -76,16 +76,18 @@ def test_what_the_controller_says_counts_before_both() -> None:
     assert not [i for i in told(story) if i.root.node == "cn007" and i.jobs]
 
 
-@pytest.mark.parametrize("names", ["4242", "4243", ""])
-def test_a_killed_process_stood_where_its_cgroup_says(names: str) -> None:
-    """Its peers only see that it is gone, and it leaves no word itself."""
-    kill = sign(
-        "node.memory", "cn003", 19, "oom", process="python3", constraint="CONSTRAINT_MEMCG", slurm_job=names
-    )
+@pytest.mark.parametrize(
+    ("names", "of_a_program"), [("4242", False), ("4242", True), ("4243", False), ("", False)]
+)
+def test_a_killed_process_stood_where_its_cgroup_says(names: str, of_a_program: bool) -> None:
+    """Its peers only see that it is gone, and it leaves no word itself. Any program may print a kernel's words."""
+    kill = sign("node.memory", "cn003", 19, "oom", process="python3", slurm_job=names)
+    if of_a_program:
+        kill = replace(kill, attributes={**kill.attributes, RELAYED: True})
     others = [header(n, 20 + i / 10) for i, n in enumerate(NODES) if n != "cn003"]
     of_job = [i for i in told([*others, kill]) if any(j.name == "4242" for j in [*i.jobs, i.root.job] if j)]
     assert [(i.family, i.for_owner) for i in of_job] == (
-        [("application", True)] if names == "4242" else [("hang", False)]
+        [("application", True)] if names == "4242" and not of_a_program else [("hang", False)]
     )
 
 
