@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 
 from connectors.base import (
     Absent,
@@ -101,6 +102,22 @@ class WatchedLease:
         self.checked_at.append(len(self._proxy.writes))
 
 
+async def when_sent(apply: Callable[[], Awaitable[Outcome]], deadline_s: float = 30.0) -> Outcome:
+    """The outcome of a request that left; until one has, apply again, as the responder does.
+
+    The short time that ends a request which is never answered bounds the connection before it, too, and a busy machine may
+    need longer for one: then `Retry` is right. That the request left only once is for the caller to check.
+
+    Raises:
+        TimeoutError: none left by the deadline.
+    """
+    deadline = time.monotonic() + deadline_s
+    while isinstance(outcome := await apply(), Retry):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing was sent within {deadline_s:g} s: {outcome}")
+    return outcome
+
+
 async def carry_out(case: Case, connector: Connector, lease: LeaseHeld | None = None) -> list[Outcome]:
     """Apply until it is over, as the responder does: `Waiting`, `Retry`, `Blocked` call again, `Unknown` looks up first.
 
@@ -140,9 +157,9 @@ async def _go_on(case: Case, connector: Connector, lease: LeaseHeld, *, undo: bo
 def _pause_s(outcome: Outcome) -> float:
     """Keep to what the other side asked for, but don't idle where only the world has to move."""
     match outcome:
-        case Retry():
+        case Retry() if outcome.asked:
             return outcome.after_s
-        case Waiting() | Blocked() | Unknown():
+        case Retry() | Waiting() | Blocked() | Unknown():
             return min(outcome.after_s, 0.1)
         case Absent() | Done() | AlreadyDone() | Refused():
             return 0.0

@@ -16,7 +16,7 @@ from streams.config.post_settings import TeamsSettings
 from streams.model.message import Code, Fact, Facts, Heading, Message, Paragraph, Table
 from tests.connectors.posts.blind import BlindContract
 from tests.connectors.posts.effects import post
-from tests.contract.case import Case, carry_out
+from tests.contract.case import Case, carry_out, when_sent
 from tests.contract.faults import Fault, FaultProxy
 from tests.contract.suite import MAKES_IT_UNCLEAR, fresh
 
@@ -171,8 +171,8 @@ class TestTeamsThatRepeats(BlindContract):
 async def test_without_repeats_nothing_is_ever_posted_twice(server: TeamsStandin, fault: Fault) -> None:
     async with FaultProxy(server.url) as proxy:
         proxy.on_writes(fault)
-        crashed = teams(proxy.url, server, timeout_s=0.4)
-        assert isinstance(await crashed.apply(post(), NoLease()), Unknown)
+        crashed = teams(proxy.url, server, timeout_s=0.4 if proxy.will_hang else 3.0)
+        assert isinstance(await when_sent(lambda: crashed.apply(post(), NoLease())), Unknown)
         for connector in (crashed, teams(proxy.url, server)):
             found = await connector.lookup(post())
             assert isinstance(found, AlreadyDone)

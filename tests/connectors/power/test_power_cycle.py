@@ -20,6 +20,7 @@ from sandbox.fake_services.server import InjectedFault
 from tests.connectors.objects import effect as effect_on
 from tests.connectors.objects import made, node, pod
 from tests.connectors.power.a_node import NODE, Machine, Played, closed_node, played
+from tests.contract.case import when_sent
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ async def test_a_lost_answer_is_read_back_and_the_machine_is_never_cycled_twice(
     machine = Machine(bmc, tmp_path, timeout_s=0.5)
     bmc.fail(InjectedFault("ComputerSystem.Reset", fault))
     step = cycle(machine)
-    assert isinstance(await step.apply(), Unknown)
+    assert isinstance(await when_sent(step.apply), Unknown)
     happened = list(bmc.resets)
     assert isinstance(await step.lookup(), Waiting)
     machine.passes(NO_SIGN_S - 1)

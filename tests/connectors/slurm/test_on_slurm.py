@@ -31,6 +31,7 @@ from streams.model.errors import Fenced
 from streams.model.run import Mode
 from streams.model.watch import FactsListed, WatchEvent
 from tests.connectors.slurm.worlds import Died, DiesAt, carried_out, on_job, on_node, slurm_of, taken_back
+from tests.contract.case import when_sent
 from tests.runbooks.scenes import LIBRARY, incident
 from tests.testbed.slurm import SlurmCluster
 from tests.testbed.waiting import eventually, until
@@ -454,7 +455,7 @@ async def test_a_command_that_hangs_after_it_acted_is_looked_up(cluster: SlurmCl
         (folder / name).chmod(0o755)
     hangs = slurm_of(Commands(folder, cluster.config, timeout_s=0.5))
     effect = on_node("cordon_node", "gpu-1")
-    assert isinstance(await hangs.apply(effect, NoLease()), Unknown)
+    assert isinstance(await when_sent(lambda: hangs.apply(effect, NoLease())), Unknown)
     assert isinstance(await slurm.lookup(effect), AlreadyDone)
 
 
