@@ -6,7 +6,7 @@ The first two lines say what broke, where, what the impact is and what happens n
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import orjson
@@ -18,7 +18,7 @@ from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, 
 from runbooks.engine.wait_reasons import waits_for
 from streams.model.checkpoint import UNKNOWN, checkpoint_lines, gpu_hours_since
 from streams.model.conversation import TimelineEntry, Verb
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Incident, IncidentState, Proof
 from streams.model.message import (
     Block,
     Button,
@@ -156,8 +156,22 @@ def evidence_message(incident: Incident) -> Message:
         blocks.append(Code("\n".join(plain(without_priority(line), 400) for line in lines[:MAX_LINES])))
     if len(proofs) > MAX_PROOFS:
         blocks.append(Paragraph(f"and {len(proofs) - MAX_PROOFS} more", quiet=True))
+    blocks += _unknown(incident.unknown_errors or ())
     many = "1 observation" if len(proofs) == 1 else f"{len(proofs)} observations"
     return Message(f"Evidence: {many}", tuple(blocks))
+
+
+def _unknown(errors: Sequence[Proof]) -> Iterator[Block]:
+    """Errors in words that no rule knows, each with its line: what it says is for people to judge."""
+    if not errors:
+        return
+    yield Paragraph("Seen nearby, in words that no rule knows. Nothing was decided by it:")
+    lines = []
+    for one in errors:
+        times = f" (x{one.count})" if one.count > 1 else ""
+        lines.append(f"{clock_time(one.occurred_at)}  {plain(one.summary, 160)}{times}")
+        lines += [f"  {plain(without_priority(found.text), 200)}" for found in one.evidence[:1] if found.text]
+    yield Code("\n".join(lines))
 
 
 def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:

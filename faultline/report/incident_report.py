@@ -207,7 +207,9 @@ def report_of(
         cost=cost_of(incident, runs, clocks, nodes, now),
         advice=advice_of(incident, runs, timeline, clocks, waited, nodes, now),
         plans=tuple(map(_plan, runs)),
-        evidence=tuple(map(_evidence, sorted(incident.proofs, key=_by_role))),
+        evidence=tuple(
+            map(_evidence, (*sorted(incident.proofs, key=_by_role), *(incident.unknown_errors or ())))
+        ),
     )
 
 

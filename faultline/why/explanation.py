@@ -78,6 +78,11 @@ def explanation(
         (
             _root(incident, runs, repairs),
             _section("evidence", "evidence", (_proof(p, found) for p in proofs)),
+            _section(
+                "unknown",
+                "nearby, in words that no rule knows (nothing was decided by it)",
+                (_proof(p, found) for p in incident.unknown_errors or ()),
+            ),
             _victims(incident, symptoms, found),
             _section("rejected", "weighed and rejected", map(_candidate, rejected)),
             *(run_branch(run, found.reviews) for run in runs),

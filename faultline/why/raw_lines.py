@@ -19,7 +19,8 @@ _MARK = 60
 
 def evidence_of(incident: Incident) -> dict[str, Evidence]:
     """By coordinates: the evidence that an incident shows."""
-    return {e.coordinates: e for proof in incident.proofs for e in proof.evidence[:1]}
+    shown = (*incident.proofs, *(incident.unknown_errors or ()))
+    return {e.coordinates: e for proof in shown for e in proof.evidence[:1]}
 
 
 def lines_in(records: Mapping[str, Collection[RawRecord]], wanted: Mapping[str, Evidence]) -> dict[str, str]:

@@ -149,6 +149,9 @@ class Incident:
     """When Kafka received that evidence."""
     audience: Audience | None = None
     """None in documents from before it was written: those on call."""
+    unknown_errors: tuple[Proof, ...] | None = None
+    """Errors in words that no rule knows, near its root in place and time, for people: nothing was decided by them. None where
+    there are none."""
     schema: int = 1
 
     @property

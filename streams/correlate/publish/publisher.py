@@ -28,6 +28,7 @@ from streams.correlate.publish.incident_document import (
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
 from streams.correlate.publish.spot_capacity import SpotCapacity
+from streams.correlate.publish.unknown_errors import carried, unknown_errors
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
@@ -264,6 +265,10 @@ class Publisher:
                     return Changes(), [(due, place)]
         else:
             news = True
+        if news:
+            # Last, so that they are part of a revision and never the reason for one.
+            found = unknown_errors(h, self._state, self._config)
+            new = replace(new, unknown_errors=carried(old, new, found) if old else found or None)
         row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to an operator each iteration of a job is no news.
@@ -399,6 +404,7 @@ class Publisher:
             opened_at=old.opened_at,
             checkpoints=checkpoints,
             audience=audience,
+            unknown_errors=old.unknown_errors,
         )
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from may be forgotten by now; what was found stays found.

@@ -38,7 +38,7 @@ from streams.correlate.state.rows import (
     with_rank,
 )
 from streams.correlate.state.store import State
-from streams.correlate.state.topology import Topology
+from streams.correlate.state.topology import MAX_UNLISTED, Topology
 from streams.correlate.state.unstarted_pods import of_gpu_software
 from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
@@ -185,6 +185,8 @@ class Ingest:
                 self._of_node(entity.node, seen, touched)
             elif entity.switch and is_failing(seen):
                 self._on_port(of_whole(entity.switch), seen, touched)
+            elif entity.switch and seen.kind == SignalKind.UNKNOWN:
+                self._of_switch_unknown(entity.switch, seen)
         elif seen.kind.startswith("run."):
             self._run(seen, touched)
         elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
@@ -297,6 +299,16 @@ class Ingest:
             self._topology.add_reported(name)
             touched.ports.add(name)
             touched.nodes |= self._topology.hosts_at(name)
+
+    def _of_switch_unknown(self, switch: str, seen: Sighting) -> None:
+        """Keep an error of a switch in words that no rule knows, for people. Nothing is judged by it, so nothing is touched."""
+        name, unlisted = of_whole(switch), self._topology.unlisted
+        # Half of the room at most: a shipper that sends every host's log to the fabric's topic must leave some for links.
+        crowded = len(unlisted.names["port"]) >= MAX_UNLISTED // 2 and name not in self._state.ports
+        if crowded or not unlisted.admits("port", name, self._state.ports):
+            return
+        if self._state.ports.see(name, _node_group(seen), seen):
+            self._topology.add_reported(name)
 
     def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         name = pod.key
@@ -437,9 +449,10 @@ def _cable(seen: Sighting) -> LinkFact:
 
 
 def _node_group(seen: Sighting) -> str:
-    """Which sightings of a node are counted together. Of a group only the first and the last few are kept.
+    """Which sightings of a node, or unknown errors of a switch, are counted together.
 
-    So what must not push one another out is told apart: devices, codes, queues, storage systems, ranks and their process groups.
+    Of a group only the first and the last few are kept. So what must not push one another out is told apart: devices, codes,
+    queues, storage systems, ranks and their process groups.
     """
     if is_by_slurm(seen):
         return f"node.not_ready|{seen.firing}|slurm"
@@ -447,7 +460,9 @@ def _node_group(seen: Sighting) -> str:
         return f"node.not_ready|{seen.firing}"  # the same group as `FactRows` keeps a fact's readiness in
     rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
     ranks = f"|{rank}|{seen.text('pg')}" if seen.kind.startswith("nccl") else ""
-    said = seen.text("subtype") or seen.text(ABOUT)
+    said = seen.text("subtype")
+    if seen.kind == SignalKind.UNKNOWN and not said:
+        said = f"{seen.text('author')} {seen.text(ABOUT)}"
     detail = seen.text("xid") or seen.text("direction") or f"{said}|{seen.text('sxid')}"
     if seen.kind == SignalKind.NODE_STORAGE:
         detail = f"{detail}|{storage_system(seen) or ''}"

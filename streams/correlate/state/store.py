@@ -27,6 +27,7 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.sighting_log import PREFIX, SightingLog, UnwrittenLog
 from streams.model.codec import decode, encode
+from streams.model.kinds import SignalKind
 
 MAX_GROUPS = 256
 """Kinds of sightings kept at one place. Log text can name any number of addresses, and must not fill the memory."""
@@ -150,8 +151,7 @@ class SightingStore(RowStore[S]):
                 if id(s) not in known:
                     self._log.add(place, key, s)
         if len(groups) > MAX_GROUPS:
-            least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
-            for s in groups.pop(least):
+            for s in groups.pop(min(groups, key=lambda k: (*_worth(groups[k][0]), k))):
                 self._log.drop(place, s)
         return True
 
@@ -196,6 +196,11 @@ class SightingStore(RowStore[S]):
         for sid, (key, s) in new.items():
             if old.get(sid) is not s:
                 self._log.add(f"{self.kind}/{name}", key, s)
+
+
+def _worth(first: Sighting) -> tuple[bool, int, float]:
+    """By which a place that is full gives up a group, the lowest first: what no rule knows, then the least severe and latest."""
+    return (first.kind != SignalKind.UNKNOWN, first.severity.rank, -first.at.timestamp())
 
 
 class State:
@@ -250,7 +255,9 @@ class State:
         row = self.places[place.kind].get(place.name) if place.kind in self.places else None
         if row is None:
             return False
-        return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())
+        # No incident is built from what is unknown, and it makes room for everything else.
+        groups = [group for group in row.seen.values() if group[0].kind != SignalKind.UNKNOWN]
+        return len(groups) >= MAX_GROUPS or any(len(group) >= 2 * KEPT_EACH_END for group in groups)
 
     def flush(self) -> int:
         """Write every changed row once; returns how many."""
