@@ -1,4 +1,4 @@
-"""One observation that was read several times: shipped by two pipelines, or seen by the rules of several partitions.
+"""One observation that was read several times: shipped by two pipelines, seen by several partitions' rules, told by many pods.
 
 Two pipelines ship one line with other names and clocks: the host with its domain and without, microseconds and whole seconds.
 A metric's samples are spread over the partitions of a topic without keys, and rules see each partition by itself: an increase is
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.sightings import Sighting, added
+from streams.correlate.sightings import EACH_MINUTE, Sighting, added
 from streams.model.clock import to_millis
 from streams.model.signal import REACHED, SERIES, SINCE
 
@@ -30,6 +30,8 @@ def added_once(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...
     if not kept:
         return (new,)
     is_same = _is_same_step if REACHED in new.attributes else _is_same_line
+    if EACH_MINUTE in new.attributes:
+        is_same = _is_same_minute
     copies = [known for known in kept if is_same(known, new)]
     if not copies or any(known.id == new.id for known in kept):
         return added(kept, new)
@@ -92,6 +94,13 @@ def _is_same_step(one: Sighting, other: Sighting) -> bool:
     )
 
 
+def _is_same_minute(one: Sighting, other: Sighting) -> bool:
+    """Whether both tell of the same minute: a dozen retries within it would leave no room for whether it goes on."""
+    if EACH_MINUTE not in one.attributes:
+        return False  # a line of the node's own
+    return to_millis(one.at) // 60_000 == to_millis(other.at) // 60_000
+
+
 def _began_before(s: Sighting, at: datetime) -> bool:
     since = s.number(SINCE)
     return since is not None and since < to_millis(at)
@@ -126,8 +135,8 @@ def _came_otherwise(one: Sighting, other: Sighting) -> bool:
 
 
 def _preference(s: Sighting) -> tuple[int, bool, str, str, int, datetime, str]:
-    """Which copy stays: the better clock, the inventory's own name; of a counter's step, the earliest."""
-    if REACHED in s.attributes:
+    """Which copy stays: the better clock, the inventory's own name; of a counter's step, or of a minute, the earliest."""
+    if REACHED in s.attributes or EACH_MINUTE in s.attributes:
         return (0, False, "", "", 0, s.at, s.id)
     evidence = s.evidence[0]
     return (_clock(s), s.said is not None, _called(s), evidence.topic, len(evidence.text), s.at, s.id)

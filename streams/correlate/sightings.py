@@ -29,6 +29,9 @@ PAST = timedelta(hours=24)
 ABOUT = "about"
 """Attribute of an unknown error: the kind and subtype that its line speaks of (`BY_SUBJECT`)."""
 
+EACH_MINUTE = "each_minute"
+"""Attribute of what is said over and over by many (pods of one node): only the first of each minute is kept."""
+
 T = TypeVar("T")
 
 
@@ -127,6 +130,17 @@ def added(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...]:
     if len(merged) > 2 * KEPT_EACH_END:
         del merged[KEPT_EACH_END]
     return tuple(merged)
+
+
+def dropped_middle(stream: Iterable[Sighting]) -> dict[str, datetime]:
+    """Where the middle of a long stream was dropped: the last sighting before the gap → the time of the first one after it.
+
+    What goes on all day must not look like something that was there in the morning and again in the evening.
+    """
+    kept = firing(stream)
+    if len(kept) < 2 * KEPT_EACH_END:
+        return {}
+    return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
 
 
 def _preference(one: Sighting) -> tuple[datetime, str]:

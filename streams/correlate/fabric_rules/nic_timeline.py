@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import Part, parts
-from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
+from streams.correlate.sightings import Sighting, dropped_middle, order
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
 from streams.correlate.state.nic_names import NicNames, host_names
 from streams.correlate.state.rows import PortRow, of_kind
@@ -108,7 +108,7 @@ def link_events(
     events = []
     for (nic, _, _), stream in streams.items():
         shown = {s.id: name for s, name in stream}
-        goes_on = forgotten(s for s, _ in stream)
+        goes_on = dropped_middle(s for s, _ in stream)
         found = (
             part
             for i in firing_intervals(s for s, _ in stream)
@@ -166,17 +166,6 @@ def found_anew(
         )
         for number, part in enumerate(parts)
     ]
-
-
-def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
-    """Where the middle of a long stream was dropped: the last sighting before the gap → the time of the first one after it.
-
-    A link that flaps all day must not look like one that flapped in the morning and again in the evening.
-    """
-    kept = firing(stream)
-    if len(kept) < 2 * KEPT_EACH_END:
-        return {}
-    return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
 
 
 def _own_names(s: Sighting, name: Entity) -> tuple[str, ...]:

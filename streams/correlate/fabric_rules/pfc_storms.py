@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.nic_timeline import forgotten, found_anew, of_port
+from streams.correlate.fabric_rules.nic_timeline import found_anew, of_port
 from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import Sighting, distinct, latest_end, order, split_at_gaps
+from streams.correlate.sightings import Sighting, distinct, dropped_middle, latest_end, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.nic_names import NicNames, host_names
 from streams.correlate.state.place import Place, PlaceKind
@@ -351,7 +351,7 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[FiringInterv
         streams.setdefault(f"{s.entity.key}|{s.text('queue')}|{s.text('priority')}", []).append(s)
     kept: list[FiringInterval] = []
     for stream in streams.values():
-        gaps = forgotten(stream)
+        gaps = dropped_middle(stream)
         all_ = [
             part
             for i in firing_intervals(stream)

@@ -18,7 +18,7 @@ from streams.correlate.node_rules.planned_work import work_facts, work_words
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, level, storage_system
 from streams.correlate.policy.policy import policy
-from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
+from streams.correlate.sightings import Sighting, distinct, dropped_middle, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
@@ -148,7 +148,15 @@ def _occasions(intervals: Iterable[FiringInterval]) -> Iterable[FiringInterval]:
         if interval.end is not None or not all(_recurs(s) for s in interval.sightings):
             yield interval
             continue
+        # Where the middle of many was dropped nobody knows that it was quiet.
+        gaps = dropped_middle(interval.sightings)
+        groups: list[list[Sighting]] = []
         for group in split_at_gaps(interval.sightings, lambda s: s.at, quiet):
+            if groups and groups[-1][-1].id in gaps:
+                groups[-1] += group
+            else:
+                groups.append(group)
+        for group in groups:
             yield FiringInterval(group[0].at, group[-1].at, group[-1].at + quiet, tuple(group))
 
 

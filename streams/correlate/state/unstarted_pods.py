@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import EACH_MINUTE, Sighting
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
 
@@ -23,5 +23,5 @@ def of_gpu_software(seen: Sighting) -> Sighting | None:
         seen,
         kind=SignalKind.GPU_DRIVER,
         entity=Entity(seen.entity.cluster, node=node),
-        attributes={"subtype": subtype, "reason": seen.text("reason")},
+        attributes={"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: True},
     )

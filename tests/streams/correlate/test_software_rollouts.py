@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from streams.correlate.same_observation import added_once
+from streams.correlate.sightings import Sighting, sighting
+from streams.correlate.state.unstarted_pods import of_gpu_software
 from streams.model.facts import NodeFact, NodeWork, PodFact
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Signal
@@ -149,6 +152,52 @@ def test_what_pods_of_several_jobs_cannot_be_given_on_node_after_node_is_a_rollo
     assert {j.name for j in incident.jobs} == set(JOBS)
     assert set(incident.nodes) == set(NODES)
     assert incident.state is IncidentState.RESOLVED  # nothing more is said of it for a quarter of an hour
+
+
+def test_a_pod_that_is_tried_every_few_seconds_for_an_hour_is_one_incident_of_its_node() -> None:
+    """Nobody's job waits for it, and more is said of it than is kept."""
+    world = World(cluster({}, spare=NODES))
+    for i in range(360):
+        tried = failed("other", 0, 10 * i, "cdi_devices", reason="Failed")
+        world.pass_to(10 * i, step=10)
+        world.see(replace(tried, entity=replace(tried.entity, node="n01")))
+    world.pass_to(5400, step=30)
+    (incident,) = world.published.values()
+    assert incident.root.node == "n01"
+    assert incident.opened_at <= at(300.5)
+    assert incident.state is IncidentState.RESOLVED
+    assert incident.closed_at == at(
+        3540 + 900
+    )  # a quarter of an hour after the last minute in which it was tried
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_kept_of_a_pod_that_is_tried_over_and_over_does_not_depend_on_the_order(seed: int) -> None:
+    tries = [sighting(failed("other", 0, 10 * i, "cdi_devices", reason="Failed")) for i in range(360)]
+    told = [of_gpu_software(replace(s, entity=replace(s.entity, node="n01"))) for s in tries if s is not None]
+    random.Random(seed).shuffle(told)
+    kept: tuple[Sighting, ...] = ()
+    for one in told:
+        assert one is not None
+        kept = added_once(kept, one)
+    minutes = [(s.at - at(0)).total_seconds() / 60 for s in kept]
+    assert minutes == [*range(6), *range(54, 60)]
+
+
+def test_what_pods_say_of_a_node_takes_no_line_of_its_own_away() -> None:
+    own, of_pod = (
+        sighting(broken("n01", 30)),
+        sighting(failed("other", 0, 5, "version_mismatch", reason="Failed")),
+    )
+    assert own is not None
+    assert of_pod is not None
+    told = of_gpu_software(replace(of_pod, entity=replace(of_pod.entity, node="n01")))
+    assert told is not None
+    assert (
+        set(map(id, added_once((own,), told)))
+        == set(map(id, added_once((told,), own)))
+        == {id(own), id(told)}
+    )
 
 
 def test_a_node_that_is_not_ready_to_start_pods_yet_is_no_rollout_and_no_fault() -> None:
