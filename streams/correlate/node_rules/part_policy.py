@@ -96,6 +96,7 @@ class PartPolicy(Strict):
     sudden: Enough
     inputs: Inputs
     software: Enough
+    software_soon: Enough
     software_signs: tuple[str, ...]
     software_of_a_gpu: Enough
     rollout: Rollout

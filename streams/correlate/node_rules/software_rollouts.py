@@ -1,21 +1,23 @@
 """GPU software that breaks in the same way on node after node: an upgrade that goes wrong, and no fault of any of them.
 
-One node with a mismatched library may have been upgraded by hand. The third one within hours shares what was rolled out with the
-others: the version that its lines name, else how it fails. Where each speaks of one GPU only, it takes more of them. An operator
-that upgrades drivers closes the nodes itself, and tells of a failure only by its pods, which start over and over there.
+One node with a mismatched library may have been upgraded by hand. The second one within minutes, or the third within hours,
+shares with the others what was rolled out: the version that its lines name, else how it fails. Where each speaks of one GPU only,
+it takes more of them. An operator that upgrades drivers closes the nodes itself, and tells of a failure only by its pods, which
+start over and over there.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, order, split_at_gaps
+from streams.correlate.sightings import EACH_MINUTE, Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import work_at, workers_at
 from streams.correlate.state.place import GroupKind, Place, PlaceKind, SharedGroup
@@ -27,23 +29,45 @@ from streams.model.kinds import IncidentFamily, SignalKind
 FAMILY = IncidentFamily.PLATFORM_FAULT
 
 
-def of_software(row: NodeRow, hypotheses: Iterable[Hypothesis]) -> dict[SharedGroup, tuple[Hypothesis, ...]]:
-    """A node's broken GPU software, by what it may share with other nodes; nothing while somebody works on the node."""
+def of_software(row: NodeRow, hypotheses: Sequence[Hypothesis]) -> dict[SharedGroup, tuple[Hypothesis, ...]]:
+    """A node's broken GPU software, by what it may share with other nodes; nothing while somebody works on the node.
+
+    Those are `alone` that are surely the software's, with no fault of a GPU or of the host that may be why; the others count
+    beside more nodes.
+    """
     found: dict[SharedGroup, tuple[Hypothesis, ...]] = {}
+    own = not any(FAMILY in families()[h.family].explained for h in hypotheses)
     for h in hypotheses:
         lines = [s for s in h.causes if s.kind == SignalKind.GPU_DRIVER] if h.family == FAMILY else []
+        # Also what was over before one node alone is told of it: it lasted, and others may have it.
+        lasted = h.alone or any(EACH_MINUTE not in s.attributes for s in lines)
         work = work_at(row, h.fault_at) if lines else None
         # A node may be closed for what broke on it, by the workload manager within the second: that work broke nothing.
-        if lines and (h.alone or _comes_again(lines)) and (work is None or work.since > h.fault_at):
+        if lines and (lasted or _comes_again(lines)) and (work is None or work.since > h.fault_at):
             group = SharedGroup(GroupKind.SOFTWARE, _name(lines))
-            found[group] = (*found.get(group, ()), h)
+            sure = own and _is_of_software(lines) and (lasted or _holds_up_jobs(lines))
+            found[group] = (*found.get(group, ()), replace(h, alone=sure))
     return found
+
+
+def _is_of_software(lines: Sequence[Sighting]) -> bool:
+    """Whether any of them is a sign of software: what a device plugin says of its GPUs may be theirs."""
+    return any(s.text("subtype") in part_policy().software_signs for s in lines)
 
 
 def _comes_again(lines: Sequence[Sighting]) -> bool:
     """Whether what is told only of pods there was so for a second one, or at its second try: enough beside other nodes."""
     times = [s.at for s in lines]
     return (max(times) - min(times)).total_seconds() >= families().recurring.apart_s
+
+
+def _holds_up_jobs(lines: Sequence[Sighting]) -> bool:
+    """Whether pods there cannot be started for as long as counts for a job: then the node is told at the second try."""
+    unstarted = [s for s in lines if EACH_MINUTE in s.attributes]
+    of_pods = (families().rule(replace(s, kind=SignalKind.JOB_FAILED)) for s in unstarted)
+    patience = max((rule.lasts_s for rule in of_pods if rule is not None), default=None)
+    times = [s.at for s in unstarted]
+    return patience is not None and (max(times) - min(times)).total_seconds() >= patience
 
 
 def _name(lines: Sequence[Sighting]) -> str:
@@ -100,6 +124,7 @@ def _failing(cluster: str, node: str, row: NodeRow, lines: Sequence[Sighting]) -
         ready_at=first.seen_at + rule.lasts,
         cleared_at=end,
         rule="shared by a part",
+        alone=False,
         causes=tuple(lines),
     )
 
@@ -137,4 +162,5 @@ def rollouts(
         family=FAMILY,
         why=why,
         alike="break in this way",
+        sooner=policy.software_soon,
     )

@@ -56,6 +56,11 @@ class FamilyRow(Strict):
     stops: Stops = "open"
     stale_h: float | None = None
 
+    @property
+    def explained(self) -> frozenset[str]:
+        """All families that may follow from it."""
+        return frozenset((*self.explains, *self.explains_near, *self.explains_weak))
+
 
 class SignalRule(Strict):
     """Which family a signal belongs to, the part it plays there and how far it goes."""
@@ -208,7 +213,7 @@ class Families(Strict):
     def _names_are_known(self) -> Families:
         named = {rule.family for rule in self.signals}
         for row in self.families.values():
-            named |= {*row.explains, *row.explains_near, *row.explains_weak}
+            named |= row.explained
         if unknown := named - self.families.keys():
             raise ValueError(f"no such family: {', '.join(sorted(unknown))}")
         return self

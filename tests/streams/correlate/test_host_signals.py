@@ -168,7 +168,7 @@ def test_a_fault_opens_one_incident_at_its_place(name: str) -> None:
     signals, family, root, certainty = OPENS[name]
     world = World(cluster({"llama": FOUR}))
     world.see(*signals)
-    world.pass_to(1000 if "supply" in name else 200)
+    world.pass_to(1000 if "supply" in name else 400)
     incident = world.only()
     assert (incident.family, incident.root.key, incident.certainty) == (family, root, certainty)
     assert "something" not in incident.reason

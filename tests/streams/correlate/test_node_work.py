@@ -254,7 +254,7 @@ def test_a_driver_that_fails_after_a_reboot_is_told_once_the_node_has_been_back_
     world.pass_to(320, step=20)
     assert told(world) == []
     world.see(sign("gpu.driver", "w00", 330, "version_mismatch"))
-    world.pass_to(420, step=20)
+    world.pass_to(640, step=20)
     assert (world.only().family, world.only().state) == ("platform_fault", IncidentState.OPEN)
 
 

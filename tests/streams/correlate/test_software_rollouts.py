@@ -25,6 +25,7 @@ from tests.streams.correlate.world import (
     not_ready,
     pods,
     sign,
+    xid,
 )
 
 NODES = [f"n{i:02d}" for i in range(12)]
@@ -53,6 +54,60 @@ def test_the_third_node_makes_it_a_rollout_by_the_version_that_its_lines_name() 
 def test_two_nodes_are_two_nodes() -> None:
     found = told(broken("n01", 0), broken("n02", 400))
     assert sorted(i.root.node or "" for i in found) == ["n01", "n02"]
+
+
+@pytest.mark.parametrize("gap", [60, 120, 240])
+def test_a_rollout_that_breaks_a_node_every_few_minutes_is_told_once(gap: float) -> None:
+    world = World([*cluster({}, spare=NODES), *(node_fact(n, since=-3500) for n in NODES)])
+    for i, node in enumerate(NODES[:6]):
+        world.pass_to(gap * i, step=10)
+        world.see(broken(node, gap * i))
+    world.pass_to(3000, step=30)
+    (incident,) = world.published.values()
+    assert (incident.root.part is not None, incident.opened_at) == (True, at(gap + 60.5))
+    assert set(incident.nodes) == set(NODES[:6])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_nodes_within_minutes_are_a_rollout_in_any_order_and_after_a_restart(seed: int) -> None:
+    signals = [broken("n01", 0), broken("n02", 120), broken("n02", 130), broken("n01", 200)]
+    straight = [(i.id, str(i.root)) for i in told(*signals)]
+    random.Random(seed).shuffle(signals)
+    world = World([*cluster({}, spare=NODES), *(node_fact(n, since=-3500) for n in NODES)])
+    for one in signals:
+        world.see(one)
+        world.restart()
+    world.pass_to(9000, step=30)
+    found = [(i.id, str(i.root)) for i in world.incidents()]
+    assert found == straight
+    assert [name for _, name in found] == ["gpu software 570.10.01"]
+
+
+def test_the_software_of_one_node_is_that_nodes_and_told_when_no_other_followed() -> None:
+    (incident,) = told(broken("n01", 0))
+    assert (incident.root.node, incident.opened_at) == ("n01", at(300.5))
+
+
+def test_a_node_whose_software_breaks_in_another_way_than_the_rollouts_is_its_own() -> None:
+    found = told(broken("n01", 0), broken("n02", 120), sign("gpu.driver", "n05", 150, "persistenced"))
+    assert sorted(str(i.root) for i in found) == ["gpu software 570.10.01", "node n05"]
+
+
+def test_a_rollout_whose_nodes_get_well_within_minutes_is_over_and_not_withdrawn() -> None:
+    def well(node: str, seconds: float) -> Signal:
+        return sign("gpu.driver", node, seconds, "nvml_init", cleared=True)
+
+    lines = [(sign("gpu.driver", n, 60 * i, "nvml_init"), well(n, 60 * i + 200)) for i, n in enumerate(MINE)]
+    (incident,) = told(*(one for pair in lines for one in pair))
+    assert incident.root.part is not None
+    assert incident.state is IncidentState.RESOLVED
+    assert "Withdrawn" not in incident.reason
+
+
+def test_what_two_gpus_take_with_them_is_no_rollout() -> None:
+    lost = [s for i, n in enumerate(NODES[:2]) for s in (xid(n, 79, 100 * i), broken(n, 100 * i + 5))]
+    found = [i for i in told(*lost) if i.family == "platform_fault"]
+    assert not [i for i in found if i.root.part]
 
 
 def test_nodes_of_different_versions_have_nothing_in_common() -> None:
@@ -152,6 +207,35 @@ def test_what_pods_of_several_jobs_cannot_be_given_on_node_after_node_is_a_rollo
     assert {j.name for j in incident.jobs} == set(JOBS)
     assert set(incident.nodes) == set(NODES)
     assert incident.state is IncidentState.RESOLVED  # nothing more is said of it for a quarter of an hour
+
+
+@pytest.mark.parametrize(("gap", "every"), [(60, 15), (120, 65), (120, 150), (240, 300)])
+def test_what_pods_cannot_be_given_on_node_after_node_is_told_of_the_first_node_and_then_of_all(
+    gap: float, every: float
+) -> None:
+    """Three jobs of one pod each on every node; each pod is tried again and again for 40 minutes."""
+    held: dict[str, Sequence[str]] = {f"job-{n}-{i}": [n] for n in NODES[:6] for i in range(3)}
+    starting = [
+        replace(pod, created_at=at(-9), scheduled_at=at(-5), phase="Pending", ready=False)
+        for name, nodes in held.items()
+        for pod in pods(name, nodes)
+    ]
+    signals = []
+    for turn, (name, (node,)) in enumerate(held.items()):
+        begun = gap * NODES.index(node) + 7 * (turn % 3)
+        for i in range(int(2400 / every)):
+            seen = failed(name, 0, begun + every * i, "cdi_devices", reason="Failed")
+            signals.append(replace(seen, entity=replace(seen.entity, node=node)))
+    world = World([*cluster(held), *starting])
+    for one in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((one.observed_at - at(0)).total_seconds(), step=10)
+        world.see(one)
+    world.pass_to(3000, step=30)
+    first, rollout = sorted(world.published.values(), key=lambda i: i.root.part is not None)
+    assert (first.root.node, first.merged_into) == (NODES[0], rollout.id)
+    assert first.opened_at <= at(330)  # at the second try, where nobody tries more often
+    assert (rollout.root.key, set(rollout.nodes)) == ("part/gpu-software/cdi_devices", set(NODES[:6]))
+    assert {j.name for j in rollout.jobs} == set(held)
 
 
 def test_a_pod_that_is_tried_every_few_seconds_for_an_hour_is_one_incident_of_its_node() -> None:
