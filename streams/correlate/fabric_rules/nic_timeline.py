@@ -73,10 +73,6 @@ def how_many(events: Iterable[LinkEvent]) -> int:
     return max(map(len, kinds.values()), default=0)
 
 
-_RESET = "driver_error"
-"""What a driver that reset its device takes back."""
-
-
 def link_events(
     reports: Sequence[tuple[Sighting, Entity]], names: NicNames, config: Config
 ) -> list[LinkEvent]:
@@ -102,9 +98,10 @@ def link_events(
         if subtype == "cable_unplugged":
             # A link that is up has its cable in; not every driver says so.
             stream += [(s, n) for s, n in streams.get((nic, source, "link_down"), ()) if not s.firing]
-        elif subtype != _RESET and subtype in table.device:
+        elif subtype in table.device - table.reset:
             # A driver that has reset its device has ended whatever it reset it for.
-            stream += [(s, n) for s, n in streams.get((nic, source, _RESET), ()) if not s.firing]
+            for reset in sorted(table.reset):
+                stream += [(s, n) for s, n in streams.get((nic, source, reset), ()) if not s.firing]
     events = []
     for (nic, _, _), stream in streams.items():
         shown = {s.id: name for s, name in stream}

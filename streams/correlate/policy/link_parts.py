@@ -29,6 +29,7 @@ class Parts(Strict):
     shut: frozenset[str]
     errors: frozenset[str]
     context: frozenset[str]
+    reset: frozenset[str]
     ordered: frozenset[str]
     failing: frozenset[str]
     elsewhere: frozenset[str]
