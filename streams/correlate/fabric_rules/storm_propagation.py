@@ -169,12 +169,13 @@ def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
 
 def _begins_with(source: Hypothesis, storm: Hypothesis, config: Config) -> bool:
     join = config.storm_join
+    until = max(source.last_at, source.cleared_at or source.last_at) + join
     counted = any(SERIES in s.attributes for s in source.causes if s.firing)
     if source.cleared_at is None and counted:
-        # A counter says when it is over: until then each storm that comes and goes may be its.
-        return source.fault_at - join <= storm.fault_at
-    until = max(source.last_at, source.cleared_at or source.last_at)
-    return source.fault_at - join <= storm.fault_at <= until + join
+        # A counter says when it is over: until then each storm that comes and goes may be its. One whose exporter or host is gone
+        # never says so.
+        until = source.last_at + config.retention
+    return source.fault_at - join <= storm.fault_at <= until
 
 
 def _near(one: Hypothesis, other: Hypothesis, config: Config) -> bool:

@@ -322,6 +322,14 @@ def test_while_a_host_is_measured_to_pause_a_port_of_unknown_end_is_paused_by_it
     assert [i.root.node for i in world.published.values()] == (["n2"] if counted else ["n2", None])
 
 
+def test_a_counter_that_is_never_over_takes_no_port_hours_later() -> None:
+    """Its exporter may be gone, or its host."""
+    host = pause("n2", "mlx5_0", "sent", 0, series="0a1b2c3d4e5f", since_ms=0)
+    late = 3 * 3600
+    world = story(host, storm("spine-9", "Ethernet8", late), facts=[], until=late + 300)
+    assert [i.root.node for i in world.published.values()] == ["n2", None]
+
+
 def test_a_storm_that_is_found_and_restored_for_an_hour_is_one() -> None:
     signals = [
         s
