@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from streams.correlate.hypothesis import Hypothesis, rejected
@@ -36,6 +36,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 GONE = IncidentFamily.NODE_DOWN
+_NEVER, _FOREVER = (at.replace(tzinfo=UTC) for at in (datetime.min, datetime.max))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,28 +210,53 @@ def _episodes(
     return found
 
 
+@dataclass(slots=True)
+class _Group:
+    """Troubles that go together, and until when others of a kind go on joining. Kept as they join, for there may be thousands."""
+
+    troubles: list[Trouble]
+    told_until: datetime = _NEVER
+    """Until when the part tells of itself."""
+    short_until: datetime = _NEVER
+    """Until when a host, or what feeds it, lacks power."""
+    hot_until: dict[str, datetime] = field(default_factory=dict)
+    """By node: until when it is in trouble of power or heat."""
+
+    def add(self, t: Trouble) -> None:
+        """One more of them."""
+        self.troubles.append(t)
+        h = t.hypothesis
+        until = h.cleared_at or _FOREVER
+        if t.of_itself:
+            self.told_until = max(self.told_until, until)
+        if any(s.kind == SignalKind.NODE_POWER for s in h.causes):
+            self.short_until = max(self.short_until, until)
+        if h.family == POWER:
+            self.hot_until[t.node] = max(self.hot_until.get(t.node, _NEVER), until)
+
+    def takes(self, t: Trouble, within: timedelta) -> bool:
+        """Whether a trouble that begins later belongs to it."""
+        family = t.hypothesis.family
+        return (
+            t.start - self.troubles[-1].start <= within
+            or (family == POWER and t.start <= self.told_until)
+            or (family == GONE and t.start <= self.hot_until.get(t.node, _NEVER))
+            or (t.start <= self.short_until and is_brake(t))
+        )
+
+
 def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble]]:
     """Troubles, earliest first, in groups of which each began soon after one before it.
 
     Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does. A node
     that goes dark while it is hot goes for that, and one that is made to draw less power while others lack an input is, too.
     """
-    groups: list[list[Trouble]] = []
-    lasts: datetime | None = None
+    groups: list[_Group] = []
     for t in ordered:
-        joins = t.hypothesis.family == POWER and lasts is not None and t.start <= lasts
-        if groups and t.hypothesis.family == GONE:
-            joins |= any(_is_hot(o, t) for o in groups[-1])
-        if groups and is_brake(t):
-            joins |= any(_lacks_power(o, t.start) for o in groups[-1])
-        if not groups or (t.start - groups[-1][-1].start > within and not joins):
-            groups.append([])
-            lasts = None
-        groups[-1].append(t)
-        if t.of_itself:
-            ends = t.hypothesis.cleared_at or datetime.max.replace(tzinfo=t.start.tzinfo)
-            lasts = ends if lasts is None else max(lasts, ends)
-    return groups
+        if not groups or not groups[-1].takes(t, within):
+            groups.append(_Group([]))
+        groups[-1].add(t)
+    return [group.troubles for group in groups]
 
 
 def is_brake(t: Trouble) -> bool:
@@ -238,20 +264,6 @@ def is_brake(t: Trouble) -> bool:
     return all(
         s.kind == SignalKind.GPU_POWER and s.text("subtype") == "power_brake" for s in t.hypothesis.causes
     )
-
-
-def _lacks_power(o: Trouble, at: datetime) -> bool:
-    """Whether a host, or what feeds it, lacked power at that time."""
-    h = o.hypothesis
-    told = any(s.kind == SignalKind.NODE_POWER for s in h.causes)
-    return told and (h.cleared_at is None or h.cleared_at >= at)
-
-
-def _is_hot(heat: Trouble, gone: Trouble) -> bool:
-    """Whether a node was in trouble of power or heat when it went."""
-    cleared_at = heat.hypothesis.cleared_at
-    hot = heat.node == gone.node and heat.hypothesis.family == POWER
-    return hot and (cleared_at is None or cleared_at >= gone.start)
 
 
 def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:

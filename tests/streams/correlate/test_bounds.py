@@ -25,9 +25,11 @@ from tests.streams.correlate.world import (
     pause,
     progress,
     run,
+    sign,
     timeouts,
     xid,
 )
+from tests.work import calls_counted
 
 
 def strangers(node: str, count: int, seconds: float) -> list[Signal]:
@@ -190,3 +192,21 @@ def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
         world.tell(fact)
     row = world.engine._state.pods["train/llama-worker-3"]
     assert ([t.rank for t in row.ranks], row.progress_step) == ([24], 7)
+
+
+def work_of_a_dark_hall(nodes: int) -> int:
+    """Calls made for one more line, where all nodes have lost their power."""
+    names = [f"n{i:03d}" for i in range(nodes)]
+    world = World(cluster({}, spare=names))
+    world.see(*(sign("node.power", name, 0, "psu", severity=Severity.ERROR) for name in names))
+    world.see(*(not_ready(name, 30) for name in names))
+    world.pass_to(240)
+    assert len(world.only().nodes) == nodes
+    lost = sign("node.condition", names[0], 241, "slurm_job_lost", severity=Severity.WARNING, job_id=77)
+    with calls_counted() as count:
+        world.see(lost)
+    return count[0]
+
+
+def test_four_times_as_many_nodes_without_power_take_four_times_the_work() -> None:
+    assert work_of_a_dark_hall(320) < 5 * work_of_a_dark_hall(80)
