@@ -47,7 +47,6 @@ from streams.correlate.state.repeat_faults import (
 from streams.correlate.state.rows import DocumentRow, PastFault, of_kind
 from streams.correlate.state.slurm_victims import job_hit, stood_there
 from streams.correlate.state.store import State
-from streams.model.checkpoint import Checkpoint
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -326,17 +325,21 @@ class Publisher:
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
-        placements: list[Placement] = []
+        # By job: a rack that loses its power may hold thousands, and none is compared with the pods of all.
+        standing: dict[str, list[Placement]] = {}
         for key in sorted(jobs):
             slack = self._config.slack
             there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
-            placements += placed_at(there, h.fault_at, self._config)
+            standing[key] = placed_at(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         # Also from before the fault: a job that used to report progress and reports none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
-        saved = (self._checkpoint(jobs[key], h.fault_at, placements) for key in sorted(jobs))
+        saved = (
+            last_checkpoint(self._state, self._placements, jobs[key], h.fault_at, pods)
+            for key, pods in standing.items()
+        )
         return Surroundings(
-            placements,
+            list(chain.from_iterable(standing.values())),
             list(symptoms.values()),
             list(jobs.values()),
             progress,
@@ -385,12 +388,6 @@ class Publisher:
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = latest_progress(self._state, self._placements, job.key)
         return Progress(job, at, step) if at is not None else None
-
-    def _checkpoint(
-        self, job: JobRef, fault_at: datetime, placements: Iterable[Placement]
-    ) -> Checkpoint | None:
-        standing = [p for p in placements if p.job.key == job.key]
-        return last_checkpoint(self._state, self._placements, job, fault_at, standing)
 
     def _carry_forward(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         # What is told of a job's saves is kept for a while only; what was known of them stays.

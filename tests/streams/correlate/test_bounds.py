@@ -194,10 +194,10 @@ def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
     assert ([t.rank for t in row.ranks], row.progress_step) == ([24], 7)
 
 
-def work_of_a_dark_hall(nodes: int) -> int:
-    """Calls made for one more line, where all nodes have lost their power."""
+def work_of_a_dark_hall(nodes: int, *, jobs: bool) -> int:
+    """Calls made for one more line, where all nodes have lost their power, each with a job of its own if there are jobs."""
     names = [f"n{i:03d}" for i in range(nodes)]
-    world = World(cluster({}, spare=names))
+    world = World(cluster({f"job-{name}": [name] for name in names} if jobs else {}, spare=names))
     world.see(*(sign("node.power", name, 0, "psu", severity=Severity.ERROR) for name in names))
     world.see(*(not_ready(name, 30) for name in names))
     world.pass_to(240)
@@ -208,5 +208,6 @@ def work_of_a_dark_hall(nodes: int) -> int:
     return count[0]
 
 
-def test_four_times_as_many_nodes_without_power_take_four_times_the_work() -> None:
-    assert work_of_a_dark_hall(320) < 5 * work_of_a_dark_hall(80)
+@pytest.mark.parametrize("jobs", [False, True])
+def test_four_times_as_many_nodes_without_power_take_four_times_the_work(jobs: bool) -> None:
+    assert work_of_a_dark_hall(320, jobs=jobs) < 5 * work_of_a_dark_hall(80, jobs=jobs)
