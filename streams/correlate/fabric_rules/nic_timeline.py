@@ -107,9 +107,7 @@ def link_events(
         shown = {s.id: name for s, name in stream}
         goes_on = dropped_middle(s for s, _ in stream)
         found = (
-            part
-            for i in firing_intervals(s for s, _ in stream)
-            for part in found_anew(i, goes_on, config.quiet, config.link_alone)
+            part for i in firing_intervals(s for s, _ in stream) for part in _stretches(i, goes_on, config)
         )
         for interval in found:
             if any(
@@ -125,6 +123,20 @@ def link_events(
                     LinkEvent(s, part, nic, kinds, shown[s.id], interval.start, end, goes_on.get(s.id))
                 )
     return _seen_from_both_ends(sorted(events, key=lambda m: order(m.sighting)), config)
+
+
+def _stretches(
+    interval: FiringInterval, gaps: Mapping[str, datetime], config: Config
+) -> list[FiringInterval]:
+    """The interval, split where its start is reported again (`found_anew`); errors in a log are over an hour after the last.
+
+    A bad contact errs on and off for hours, and is one fault.
+    """
+    if not all(map(parts().is_endless, interval.sightings)):
+        return found_anew(interval, gaps, config.quiet, config.link_alone)
+    again = config.link_again
+    *before, last = found_anew(interval, gaps, again, again)
+    return [*before, replace(last, end=last.end or last.last + again)]
 
 
 def _seen_from_both_ends(events: list[LinkEvent], config: Config) -> list[LinkEvent]:

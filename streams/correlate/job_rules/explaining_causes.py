@@ -310,8 +310,8 @@ def was_outlived(cause: Hypothesis, start: datetime, evidence: JobEvidence, conf
     """Whether the job went on well after the last sign of a fault, and before it stood still.
 
     An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.
-    A link that works with errors lets a job move between two failures, and is over when its counters say so.
+    A link that works with errors lets a job move between two failures, until it is over.
     """
-    if cause.facts.get("link") == ERROR_COUNTERS and cause.cleared_at is None:
+    if cause.facts.get("link") == ERROR_COUNTERS and (cause.cleared_at is None or start <= cause.cleared_at):
         return False
     return any(cause.last_at + config.outlived < at < start - config.slack for at in evidence.moved)

@@ -30,6 +30,7 @@ class Parts(Strict):
     errors: frozenset[str]
     context: frozenset[str]
     reset: frozenset[str]
+    ended_by: frozenset[str]
     ordered: frozenset[str]
     failing: frozenset[str]
     elsewhere: frozenset[str]
@@ -43,6 +44,10 @@ class Parts(Strict):
         subtype = s.text("subtype")
         parts: tuple[Part, ...] = ("down", "bounced", "device", "shut", "context")
         return next((part for part in parts if subtype in getattr(self, part)), "errors")
+
+    def is_endless(self, s: Sighting) -> bool:
+        """Whether it tells of errors of which nobody will say that they are over."""
+        return self.of(s) == "errors" and self.ended_by.isdisjoint(s.attributes)
 
     def is_intended(self, s: Sighting) -> bool:
         """Whether somebody took the link down on purpose."""

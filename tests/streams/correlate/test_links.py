@@ -138,6 +138,14 @@ def test_optics_that_fail_and_take_their_link_along_are_one_fault_under_the_best
     assert len(world.published) == 1
 
 
+def test_a_link_that_is_up_again_is_well_though_nobody_takes_an_error_of_its_optics_back() -> None:
+    signals = [nic("n2", "eth2", 0, subtype="module_error"), nic("n2", "eth2", 1)]
+    world = story(*signals, nic("n2", "eth2", 300, cleared=True), until=900)
+    assert world.only().state is IncidentState.OPEN
+    world.pass_to(4000, step=30)
+    assert world.only().state is IncidentState.RESOLVED
+
+
 @pytest.mark.parametrize("skew", [-2.0, 0.3])
 def test_a_link_that_makes_errors_for_minutes_and_goes_down_at_both_ends_is_one_fault(skew: float) -> None:
     signals = [

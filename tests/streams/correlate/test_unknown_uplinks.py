@@ -9,7 +9,7 @@ import pytest
 from streams.model.clock import to_millis
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact
-from streams.model.incident import Certainty
+from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Attribute, Severity, Signal, signal
 from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port, progress
 
@@ -211,3 +211,40 @@ def test_two_switches_of_one_short_name_are_two() -> None:
     world.see(port("leaf-a.z.example", "Ethernet1", 0), port("leaf-a", "Ethernet1", 0))
     world.pass_to(900, step=10)
     assert [i for i in world.incidents() if i.root.node is not None] == []
+
+
+def in_a_log(*seconds: float, until: float) -> World:
+    """A cable between switches of whose errors a switch logs lines."""
+    world = World([*facts(), *cables(), link("leaf-a", UPLINK, peer="spine-1", peer_port="7")])
+    for moment in seconds:
+        world.pass_to(moment, step=30)
+        world.see(port("leaf-a", UPLINK, moment, subtype="errors", counter="FEC"))
+    world.pass_to(until, step=30)
+    return world
+
+
+def test_errors_in_a_log_are_over_an_hour_after_the_last_of_them_those_of_a_counter_as_it_says() -> None:
+    assert in_a_log(0, 60, until=3600).only().state is IncidentState.OPEN
+    incident = in_a_log(0, 60, until=4000).only()
+    assert (incident.state, incident.closed_at) == (IncidentState.RESOLVED, at(3660))
+    world = in_a_log(0, 60, until=60)
+    world.see(counted(90, -300))
+    world.pass_to(4 * 3600, step=30)
+    assert world.only().state is IncidentState.OPEN
+    world.see(counted(4 * 3600, 4 * 3600 - 300, cleared=True))
+    world.pass_to(4 * 3600 + 200)
+    assert world.only().closed_at == at(4 * 3600)
+
+
+def test_a_cable_that_errs_on_and_off_for_hours_is_one_fault() -> None:
+    moments = [t for begin in range(0, 12_000, 1500) for t in (begin, begin + 60)]
+    incident = in_a_log(*moments, until=moments[-1] + 600).only()
+    assert (incident.state, incident.fault_at) == (IncidentState.OPEN, at(0))
+
+
+def test_what_fails_hours_after_the_errors_in_a_log_is_not_that_cables() -> None:
+    world = in_a_log(0, until=3 * 3600)
+    world.see(unanswered(1, 0, 3 * 3600), unanswered(3, 2, 3 * 3600 + 0.2))
+    world.pass_to(3 * 3600 + 900, step=5)
+    jobs = {i.family: [job.name for job in i.jobs] for i in world.published.values()}
+    assert jobs == {"fabric_fault": [], "hang": ["llama"]}
