@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
 from streams.model.entity import SLURM_JOB, JobRef, is_output_of_slurm
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import SignalState
+from streams.model.signal import Attribute, SignalState
 
 MAX_NODES = 256
 """Nodes taken from one line; a controller that lost its network names all of them."""
@@ -36,7 +36,7 @@ class Slurm(PatternFamily):
         for found in super().read(line, stream):
             attributes = dict(found.attributes)
             if found.kind == SignalKind.JOB_ALLOCATION:
-                name = attributes.pop("job", None)
+                name = _job(attributes)
                 if attributes.get("subtype") == _STEP:
                     # `[4242.0]` looks like the kernel's clock, and was read as a part of the header.
                     step = None if name is not None else _OF_STEP.search(line.text)
@@ -58,6 +58,17 @@ class Slurm(PatternFamily):
                     yield one
                 elif _is_news(one, stream):
                     yield _of_a_pod(one) if line.pod is not None else one
+
+
+def _job(attributes: Attributes) -> Attribute | None:
+    """The name of the job that a line is about, taken out of its attributes.
+
+    The parts of a heterogeneous job (`4242+1`) are one job; the tasks of an array (`4242_7`) are one each, also where `scontrol`
+    shows either by a number of its own.
+    """
+    name, het = attributes.pop("job", None), attributes.pop("het_job", None)
+    array, index = attributes.pop("array_job", None), attributes.pop("array_index", None)
+    return het or (name if index is None else f"{array}_{index}")
 
 
 def _is_printed_by_a_pod(line: LogLine) -> bool:

@@ -39,11 +39,11 @@ _SHOWN = re2_patterns.compile(r"^\s{0,8}NodeName=(?P<node>[A-Za-z][\w.-]{0,252})
 _STATE = re2_patterns.compile(r"(?:^|\s)State=(?:[A-Z_+]{2,64}\*|[A-Z_+]{0,64}NOT_RESPONDING)(?:[+\s]|$)")
 
 _JOB_ROW = re2_patterns.compile(
-    rf"^\s{{0,18}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)\s{{1,24}}\S{{1,64}}\s{{1,24}}(?P<name>\S{{1,64}})\s{{1,24}}\S{{1,64}}\s{{1,24}}"
+    rf"^\s{{0,18}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)(?:\+(?P<component>\d{{1,4}}))?\s{{1,24}}\S{{1,64}}\s{{1,24}}(?P<name>\S{{1,64}})\s{{1,24}}\S{{1,64}}\s{{1,24}}"
     rf"(?:R|RUNNING)\s{{1,24}}(?:\d{{1,4}}-)?[\d:]{{4,8}}\s{{1,24}}(?:\S{{1,24}}\s{{1,24}})?\d{{1,6}}\s{{1,24}}(?P<hosts>{_HOSTS})\s{{0,8}}$"
 )
 _JOB_FIELDS = re2_patterns.compile(
-    rf"^\s{{0,8}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)\|(?P<name>[^|\n]{{0,128}})\|[^\n]{{0,300}}?(?:^|\|)(?:R|RUNNING)\|(?:[^|\n]{{0,64}}\|){{0,4}}?"
+    rf"^\s{{0,8}}(?P<job>\d{{1,10}}(?:_\d{{1,7}})?)(?:\+(?P<component>\d{{1,4}}))?\|(?P<name>[^|\n]{{0,128}})\|[^\n]{{0,300}}?(?:^|\|)(?:R|RUNNING)\|(?:[^|\n]{{0,64}}\|){{0,4}}?"
     rf"(?P<hosts>{_HOSTS})(?:\|[^\n]{{0,200}})?$"
 )
 _GPUS = re2_patterns.compile(r"gpu(?::[\w.-]{1,32})?[:=](?P<gpus>\d{1,3})\b")
@@ -87,6 +87,8 @@ def _running(row: re2_patterns.Match, line: LogLine) -> Finding:
     }
     if (number := str(row["job"])).isdigit():
         attributes["job_id"] = int(number)
+    if (component := row["component"]) is not None:
+        attributes["component"] = int(component)
     if (gpus := _GPUS.search(line.message)) is not None:
         attributes["gpus"] = int(gpus["gpus"])
     job = JobRef(SLURM_JOB, "", number)

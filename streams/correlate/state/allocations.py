@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, split_at_gaps
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
 from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef, is_output_of_slurm
@@ -27,10 +27,15 @@ MAX_JOBS = 4_000
 """Jobs with an allocation that are known at one time; a log can name any number."""
 MAX_NODES = 2_048
 """Nodes of one job; a job on more of them is not followed."""
+MAX_COMPONENTS = 512
+"""Statements about the components of one heterogeneous job."""
 KEPT = timedelta(days=15)
 """An allocation of which nothing was said for so long is over: its end was lost."""
 
 _PHASES = {True: "Succeeded", False: "Failed", None: "Unknown"}
+_AT_ONCE = timedelta(seconds=10)
+"""Components of a heterogeneous job begin together, and end so; each is logged by itself."""
+_ALL = -1
 _ASKED_BEFORE = timedelta(minutes=5)
 """What ends a job is asked for at most so long before: Slurm kills what does not leave by itself."""
 
@@ -117,15 +122,50 @@ def with_statement(row: JobRow, seen: Sighting) -> JobRow:
     if said == "asked":
         return replace(row, asked=tuple(sorted({*(row.asked or ()), seen.at})[-MAX_WORK:]))
     named: tuple[str, ...] = ()
+    component = seen.number("component")
     if said == "running":
         named = _hosts_in(seen.text("hosts"))
-        if not named or (len(named) == 1 and not seen.number("gpus")):
+        if not named or (len(named) == 1 and not seen.number("gpus") and component is None):
             return row
     elif (well := _ended_well(seen)) is not None:
         row = replace(row, outcomes=tuple(sorted({*(row.outcomes or ()), (seen.at, well)})[-MAX_WORK:]))
-    statements = outermost({*(row.allocations or ()), (seen.at, named)})[-MAX_WORK:]
     per_node = max(filter(None, (row.gpus_per_node, seen.number("gpus"))), default=None)
-    return replace(row, allocations=statements, gpus_per_node=per_node)
+    row = replace(row, gpus_per_node=per_node)
+    if component is not None or row.components:
+        return _with_component(row, seen.at, _ALL if component is None else component, named)
+    statements = outermost({*(row.allocations or ()), (seen.at, named)})[-MAX_WORK:]
+    return replace(row, allocations=statements)
+
+
+def _with_component(row: JobRow, at: datetime, component: int, named: tuple[str, ...]) -> JobRow:
+    """The row with what a line says of one component of a heterogeneous job; the job holds the nodes of all of them."""
+    ends = ((ended, _ALL, nodes) for ended, nodes in row.allocations or () if not nodes)
+    before = row.components if row.components is not None else ends
+    told = _told_of_components({*before, (at, component, named)})[-MAX_COMPONENTS:]
+    standing: dict[int, tuple[str, ...]] = {}
+    held = [(since, nodes) for since, nodes in row.allocations or () if since < told[0][0]]
+    for together in split_at_gaps(told, lambda one: one[0], _AT_ONCE):
+        for _, number, nodes in together:
+            if number == _ALL:
+                standing.clear()
+            standing[number] = nodes
+        nodes_now = dict.fromkeys(node for number in sorted(standing) for node in standing[number])
+        held.append((together[0][0], tuple(nodes_now)))
+    several = row.gpus_per_node or any(len(nodes) > 1 for _, nodes in held)
+    return replace(row, components=told, allocations=outermost(set(held))[-MAX_WORK:] if several else None)
+
+
+def _told_of_components(
+    told: set[tuple[datetime, int, tuple[str, ...]]],
+) -> tuple[tuple[datetime, int, tuple[str, ...]], ...]:
+    """Statements in order, without those that repeat what was said of a component before and after: `squeue` is polled."""
+    ends = {one for one in told if one[1] == _ALL}
+    kept = set(ends)
+    for number in {number for _, number, _ in told - ends}:
+        mine = {(at, nodes) for at, of, nodes in told if of == number}
+        stated = outermost(mine | {(at, nodes) for at, _, nodes in ends})
+        kept |= {(at, number, nodes) for at, nodes in stated if (at, nodes) in mine}
+    return tuple(sorted(kept))
 
 
 def _with_step(row: JobRow, seen: Sighting) -> JobRow:
@@ -267,8 +307,9 @@ def tenancies_of(
     """The stays of the job's processes, one for each allocation on the node that was meant then, by their pod's name."""
     found: dict[str, tuple[Tenancy, ...]] = {}
     for one in allocations_of(row, meant):
-        # Of the nodes of which some have not spoken yet nobody knows which is the third.
-        guessed = not (
+        # Of the nodes of which some have not spoken yet nobody knows which is the third. Components differ in how many ranks they
+        # have on a node, so no place in their list tells a rank.
+        guessed = row.components is not None or not (
             set(one.nodes) <= dict(row.steps or ()).keys()
             or (one.start, one.nodes) in (row.allocations or ())
         )
@@ -314,7 +355,7 @@ def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     if (row.steps or row.speakers) and _is_over(row, cut):
         row = replace(row, steps=None, speakers=None)
     if row.allocations and row.allocations[-1][0] < now - KEPT:
-        return replace(row, allocations=None, asked=None, outcomes=None)
+        return replace(row, allocations=None, components=None, asked=None, outcomes=None)
     if not row.allocations:
         asked = tuple(at for at in row.asked or () if at >= cut)
         outcomes = tuple(o for o in row.outcomes or () if o[0] >= cut)
@@ -326,6 +367,7 @@ def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     return replace(
         row,
         allocations=left or None,
+        components=tuple(one for one in row.components or () if one[0] > last_end + _AT_ONCE) or None,
         asked=tuple(at for at in row.asked or () if at > last_end) or None,
         outcomes=tuple(o for o in row.outcomes or () if o[0] > last_end) or None,
     )

@@ -159,6 +159,9 @@ class JobRow:
     """When facts began and ceased to say that it is suspended; the latest few. None for a job that never was."""
     allocations: tuple[tuple[datetime, tuple[str, ...]], ...] | None = None
     """Of a job without an object: when its nodes were told of, and which; none when it ended. The latest few."""
+    components: tuple[tuple[datetime, int, tuple[str, ...]], ...] | None = None
+    """Of a heterogeneous job, whose `allocations` follow from them: when something was said of which component, and its nodes;
+    none when it ended, and -1 when all did."""
     asked: tuple[datetime, ...] | None = None
     """When somebody asked for the end of such a job, or its time was up; the latest few."""
     outcomes: tuple[tuple[datetime, bool], ...] | None = None

@@ -366,3 +366,60 @@ def test_trays_of_slurm_that_overheat_together_are_one_by_their_names() -> None:
     assert incident.family == "power_cooling"
     assert incident.root.part is not None
     assert incident.root.part.name == "lum1-"
+
+
+def halves(seconds: float) -> list[Signal]:
+    """A heterogeneous job is given its nodes, those of each component in a line of its own."""
+    return [
+        says("running", seconds + i / 1000, hosts, component=i)
+        for i, hosts in enumerate(("cn[001-002]", "cn[003-004]"))
+    ]
+
+
+def held(signals: Sequence[Signal]) -> list[tuple[float, tuple[str, ...]]]:
+    """Since when a job held which nodes, by these statements."""
+    row = JobRow()
+    for one in signals:
+        seen = sighting(one)
+        assert seen is not None
+        row = with_statement(row, seen)
+    return [((since - at(0)).total_seconds(), nodes) for since, nodes in row.allocations or ()]
+
+
+@pytest.mark.parametrize("node", ["cn002", "cn003"])
+def test_a_heterogeneous_job_stands_on_the_nodes_of_all_its_components(node: str) -> None:
+    incident = told([*halves(0), xid(node, 79, 600)]).only()
+    assert [(job.name, incident.impact.nodes) for job in incident.jobs] == [("4242", 4)]
+
+
+def test_a_component_that_ends_leaves_the_job_its_others() -> None:
+    over = says("ended", 900, component=1, status=0)
+    assert held([*halves(0), over]) == [(0, tuple(NODES)), (900, tuple(NODES[:2]))]
+    incident = told([*halves(0), over, xid("cn003", 79, 1800)]).only()
+    assert incident.jobs == ()
+    everything = says("ended", 1800, status=0)
+    assert held([*halves(0), over, everything])[-1] == (1800, ())
+
+
+def test_a_job_of_single_nodes_is_followed_where_it_has_several_components() -> None:
+    alone = [says("running", i / 1000, f"cn00{i + 1}", component=i) for i in range(4)]
+    assert held(alone) == [(0, tuple(NODES))]
+    assert held(alone[:1]) == []
+
+
+def test_statements_about_components_count_in_any_order_and_however_often_they_come() -> None:
+    first = [*halves(0), says("ended", 600, component=1, status=0), says("ended", 900)]
+    then = [one for minute in range(400) for one in halves(1000 + 60 * minute)]
+    expected = [(0, tuple(NODES)), (600, tuple(NODES[:2])), (900, ()), (1000, tuple(NODES))]
+    for seed in range(5):
+        chance = random.Random(seed)
+        stretches: list[tuple[float, tuple[str, ...]]] = []
+        for since, nodes in held([*chance.sample(first, len(first)), *chance.sample(then, len(then))]):
+            if not stretches or stretches[-1][1] != nodes:
+                stretches.append((since, nodes))
+        assert stretches == expected
+
+
+def test_of_a_heterogeneous_job_no_place_in_the_list_tells_a_rank() -> None:
+    """One component may have one rank on a node, another eight."""
+    assert {i.root.node for i in told([*halves(0), *hang([9], host="login1")]).incidents()} == {None}

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from streams.detect import Detector
+from streams.detect.deduplication import RollUp
 from streams.detect.matching.log_patterns import load_sheet
 from streams.detect.slurm import MAX_NODES, hosts_in
 from tests.streams.detect.lines import record, signals
@@ -113,3 +114,33 @@ def test_the_nodes_of_a_controller_in_a_pod_may_be_pods_and_are_left_to_kubernet
         orjson.dumps({"@timestamp": 1795245200.5, "log": DOWN.format("worker-1"), "kubernetes": pod})
     )
     assert [(s.kind, s.entity.node) for s in found] == [("node.condition", "worker-1")]
+
+
+AT = "[2026-11-21T07:13:13.101] "
+PARTS = ("4242+0(4242)", "4242+1(4243)")
+SHOWN = (
+    "JobId={} {} JobName=pretrain UserId=ada(1000) JobState=RUNNING Partition=train NodeList=gpu-[017-018]"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "job", "components"),
+    [
+        ([f"{AT}sched: Allocate JobId={part} NodeList=gpu-[017-018]" for part in PARTS], "4242", [0, 1]),
+        ([f"{AT}_job_complete: JobId={part} WEXITSTATUS 0" for part in PARTS], "4242", [0, 1]),
+        ([SHOWN.format(4243, "HetJobId=4242 HetJobOffset=1")], "4242", [1]),
+        ([" 4242+1 train pretrain ada R 1:00 2 gpu-[017-018]"], "4242", [1]),
+        ([SHOWN.format(4251, "ArrayJobId=4242 ArrayTaskId=7")], "4242_7", [None]),
+    ],
+)
+def test_components_are_one_job_and_tasks_of_an_array_one_each(
+    lines: list[str], job: str, components: list[int | None]
+) -> None:
+    detector, rollup = Detector("c1"), RollUp()
+    found = [
+        signal
+        for i, line in enumerate(lines)
+        for signal in detector.read(record(line, offset=i), rollup).signals
+    ]
+    assert [signal.attributes.get("component") for signal in found] == components
+    assert {signal.entity.job.name for signal in found if signal.entity.job} == {job}
