@@ -101,9 +101,10 @@ _RELAYED = re2_patterns.compile(
 _HOST_FIRST = re2_patterns.compile(r"(?P<host>[A-Za-z][\w.-]{1,253}): ")
 _PART = re2_patterns.compile(
     r"^(?:(?i:psu?|fan|cpu|proc(?:essor)?|dimm|memory|pdb|nvme|drive|disk|hdd|ssd|slot|bay|temp|volt|vrm?|vdd\w*|pcie?|riser|"
-    r"module|port|nic|ocp|power|inlet|outlet|bank|channel|sensor|event|entry|pump|leak)|P|GPU|HGX|SYS|SEL|MEM)[\w.-]{0,12}$"
+    r"module|port|nic|ocp|power|inlet|outlet|bank|channel|sensor|event|entry|pump|leak)|P|GPU|HGX|SYS|SEL|MEM)[\w.-]{0,12}$|"
+    r"^FQX[A-Z0-9]{9,11}$"
 )
-"""Names of parts and sensors, which stand before a colon as hosts do."""
+"""Names of parts, sensors and of Lenovo's messages, which stand before a colon as hosts do."""
 _CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
@@ -116,7 +117,7 @@ class Sel:
         rb"#ILO \d|\biLO ?\d? (?:IML|\S+: (?:\d|[A-Z]))|M(?:essage|sg) ?I[dD](?:: |=| = )[A-Z]{3}|\bFQX[A-Z0-9]{9}|"
         rb"\bF\d{4}[\]:]? ?(?:[a-z]+: )?\[|"
         rb"(?:Supermicro |SMC-)BMC|BMC: \[|Health [Ee]vent|\biDRAC|racadm |Lifecycle (?:Log|-) |"
-        rb"\| {0,3}(?:cr|nr|[lu][cn]r)\b|\| Critical +\||Critical(?:High|Low) assert|"
+        rb" (?:CRT|MAJ) (?:BMC|B[iI][oO][sS]|SMI) |\| {0,3}(?:cr|nr|[lu][cn]r)\b|\| Critical +\||Critical(?:High|Low) assert|"
         rb"(?:[Uu]pper|[Ll]ower) (?:[Nn]on-?)?(?:[Cc]ritical|[Rr]ecover)",
         rb"\b(?:bmc|BMC|ipmi-\w+|iLO\d?|XCC\d?|iDRAC\d?|CIMC|iRMC)(?:\[\d+\])?(?:: | - - )|"
         rb"ipmievd|ipmiseld|ipmi-sel|ID=\d+,|phosphor-sel-logger|bmcweb|bmc-sel|\bidrac\b|\bredfish\b",
