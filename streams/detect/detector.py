@@ -27,6 +27,7 @@ from streams.detect.families import (
 from streams.detect.finding import KEYLESS, Finding, Stream
 from streams.detect.job_claims import may_report
 from streams.detect.matching import re2_patterns
+from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.matching.prefilter import Prefilter, RuleInterest
 from streams.detect.report import Report
 from streams.detect.rule_state import RuleState, RuleTable
@@ -108,8 +109,14 @@ class Detector:
         self._spread: dict[str, int] = {}
         """How many partitions a topic has, as far as known."""
         self._lines = lines
-        self._concerned = re2_patterns.PatternSet(
-            b"|".join(b"(?:%b)" % hint for hint in family.hints) for family in lines
+        self._concerned = re2_patterns.PatternSet(_any_of(family.hints) for family in lines)
+        self._unhinted = [
+            (number, family)
+            for number, family in enumerate(line_families())
+            if isinstance(family, PatternFamily) and family.unhinted
+        ]
+        self._opens_unhinted = re2_patterns.PatternSet(
+            _any_of(family.unhinted) for _, family in self._unhinted
         )
 
     def select(self, values: Sequence[bytes]) -> list[int]:
@@ -274,7 +281,7 @@ class Detector:
         return chain.from_iterable(family.read(observation, stream) for family in self._alerts)
 
     def _of_line(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The findings of one line; the last resorts come last, and only where there is nothing else."""
+        """The findings of one line. Rows without a hint and the last resorts come last, and only where there is nothing else."""
         found = False
         concerned = self._concerned.found_in(line.text)
         if line.source and line.source not in line.text:
@@ -285,6 +292,13 @@ class Detector:
             for finding in self._lines[number].read(line, stream):
                 found = True
                 yield finding
+        if not found:
+            for place in self._opens_unhinted.found_in(line.text):
+                number, family = self._unhinted[place]
+                if number not in concerned:
+                    for finding in family.read(line, stream):
+                        found = True
+                        yield finding
         for number, last in enumerate(self._last_resorts, self._first_resorts):
             if not found and (number in concerned or last.concerns(line, stream)):
                 for finding in last.read(line, stream):
@@ -362,6 +376,10 @@ def _node_in(key: bytes) -> str | None:
     """The host in a key that is JSON: `{"host": "n1"}`, as Kafka Connect and stream processors write them."""
     document = json_documents.parsed(key[:_MAX_KEY].decode("utf-8", "replace"))
     return fields(document).origin().node if isinstance(document, dict) else None
+
+
+def _any_of(patterns: Iterable[bytes]) -> bytes:
+    return b"|".join(b"(?:%b)" % pattern for pattern in patterns)
 
 
 def _unfinished(rule_state: RuleState) -> RuleTable:

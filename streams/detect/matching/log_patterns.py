@@ -77,7 +77,8 @@ class PatternRow(Strict):
     kind: SignalKind
     severity: Severity
     state: SignalState = SignalState.FIRING
-    hint: str = Field(description="RE2 of bytes that every record with this message holds")
+    hint: str | None = Field(None, description="RE2 of bytes that every record with this message holds")
+    """None for words that are looked for only in lines that were kept for another reason, and in which nothing was found."""
     opens: str
     needs: str | None = None
     """More words that must be in the line."""
@@ -171,7 +172,9 @@ class PatternTable:
 
     def __init__(self, sheet: PatternSheet) -> None:
         self.sheet = sheet
-        self.hints = tuple(dict.fromkeys(row.hint.encode() for row in sheet.rows))
+        self.hints = tuple(dict.fromkeys(row.hint.encode() for row in sheet.rows if row.hint))
+        self.unhinted = tuple(row.opens.encode("latin-1") for row in sheet.rows if not row.hint)
+        """What opens the messages of rows without a hint."""
         self._integers = frozenset(sheet.integers)
         self._counts = frozenset(sheet.counts)
         self._shared = [re2_patterns.compile(pattern) for pattern in sheet.fields]

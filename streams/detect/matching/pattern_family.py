@@ -32,6 +32,7 @@ class PatternFamily:
     def __init__(self, sheet: str) -> None:
         self.patterns = PatternTable.load(sheet)
         self.hints = self.patterns.hints
+        self.unhinted = self.patterns.unhinted
         self._by_kernel = self.patterns.sheet.written_by == "kernel"
         self._sheet = sheet
         self._ending = any(row.ends for row in self.patterns.sheet.rows)

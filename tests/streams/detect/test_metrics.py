@@ -10,7 +10,7 @@ import pytest
 from streams.detect import Detector
 from streams.model.clock import rfc3339
 from streams.model.signal import Signal, SignalState
-from tests.streams.detect.lines import NOW, firm, record
+from tests.streams.detect.lines import NOW, firm, is_unknown, record
 
 
 class Scrapes:
@@ -87,7 +87,9 @@ def test_a_switchs_last_sxid_tells_of_its_changes() -> None:
     labels = {"nvswitch": "nvswitch2", "Hostname": "gpu-1"}
     name = "DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"
     found = [scrapes.sample(name, value, **labels) for value in (11012, 11012, 20034, 20034, 0)]
-    assert [len(signals) for signals in found] == [0, 0, 1, 0, 0]
+    assert [len(signals) for signals in found] == [1, 0, 1, 0, 0]
+    (first,) = found[0]
+    assert is_unknown(first)  # of whatever age it is
     (signal,) = found[2]
     assert (signal.kind, signal.attributes["sxid"], signal.attributes["device"]) == (
         "gpu.sxid",

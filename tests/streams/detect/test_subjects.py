@@ -34,7 +34,7 @@ SPOKEN = {
     "Nov 21 07:13:13 gpu-7 kernel: habanalabs hl3: heartbeat of the quark failed!": "gpu.driver",
     "I1121 07:13:13.000001       1 node_lifecycle_controller.go:9] node gpu-7 hasn't been updated for 41.7s. Last Ready is: nil":
         "node.not_ready",
-    "11/21/2026 07:13:13;0004;Server@quark1;Node;gpu-7;node down: communication closed": "node.not_ready",
+    "11/21/2026 07:13:13;0004;Server@quark1;Node;gpu-7;attributes set: state = offline": "node.not_ready",
     'E1121 07:13:13.000001     812 quark.go:9] "Error syncing pod, skipping" err="cannot create its sandbox"': "node.condition",
     # Programs, of themselves.
     "Nov 21 07:13:13 gpu-7 kernel: pt_autograd_0[4411]: segfault at 9 ip 00007f sp 00007f error 4 in libtorch_cpu.so[7f+1]":
