@@ -355,11 +355,16 @@ def _runs_again(evidence: JobEvidence, episode: Episode, until: datetime) -> boo
 
 
 def _was_ended(evidence: JobEvidence, episode: Episode, config: Config) -> bool:
-    """Whether the job was deleted or finished shortly before its processes ended, and did not start again since."""
+    """Whether the job was stopped or finished shortly before its processes ended, and did not start again since.
+
+    Where whoever deletes it has its pods deleted first, the job itself goes some seconds after its last process.
+    """
+    ends = [end for end in evidence.ended if end <= episode.end]
+    ends += [stop for stop in evidence.stopped if stop <= episode.end + config.together]
     return any(
-        episode.start - config.before <= end <= episode.end
+        episode.start - config.before <= end
         and not any(end < p.start <= episode.start for p in evidence.placements)
-        for end in evidence.ended
+        for end in ends
     )
 
 

@@ -109,7 +109,7 @@ def test_ranks_that_wait_for_a_process_of_which_a_shell_says_that_it_crashed_acc
     assert {(i.family, i.root.job) for i in world.published.values()} == {("application", job("llama"))}
 
 
-@pytest.mark.parametrize("deleted_at", [8, -60])
+@pytest.mark.parametrize("deleted_at", [8, -60, 17])
 def test_what_the_processes_of_a_deleted_job_leave_is_no_incident(deleted_at: float) -> None:
     world = World(cluster({"llama": FOUR}))
     world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), deleted_at)
