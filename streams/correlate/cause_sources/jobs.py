@@ -163,6 +163,7 @@ class JobCauses(CauseSource):
             addresses=self._evidence_cache.addresses,
             pods=self._evidence_cache.pod_times(key) if failed else {},
             started=self._evidence_cache.started(placements, failed),
+            joining=self._evidence_cache.joining(key, placements, reports),
             ran_at=row.ran_at,
             stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes or reports else {},

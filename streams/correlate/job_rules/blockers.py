@@ -59,8 +59,11 @@ def claim_ends(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> No
             verdict.claim(found.incident, end, before[-1:])
 
 
-def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
-    """Platform faults that keep the job from running, unless another incident of the job is why."""
+def evaluate_blockers(
+    evidence: JobEvidence, verdict: JobVerdict, config: Config
+) -> list[tuple[PlatformBlocker, Cause]]:
+    """Platform faults that keep the job from running, unless another incident of the job is why. Returns each with its cause."""
+    found: list[tuple[PlatformBlocker, Cause]] = []
     count, until = forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
     for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
@@ -69,12 +72,15 @@ def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config
         why = why or _drained_for(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
+            found.append((blocker, why))
             continue
         if (here := stuck_on_node(evidence, blocker)) is not None:
             episode, node = here.episode(), here.node
             ready_at = blocker.seen_at + config.application_settle
             verdict.suspicions.append(Suspicion(node, evidence.job, here.finding(), episode, ready_at, ()))
-            verdict.claim(Suspect(Place(PlaceKind.NODE, node)), blocker, blocker.sightings)
+            suspect = Suspect(Place(PlaceKind.NODE, node))
+            verdict.claim(suspect, blocker, blocker.sightings)
+            found.append((blocker, suspect))
             continue
         ends = [blocker.over_at(evidence.placements), recovered(evidence, blocker.end, config)]
         over_at = min((at for at in ends if at is not None), default=None)
@@ -84,26 +90,27 @@ def evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config
             if not _ran_before(evidence, blocker) or (over_at is not None and over_at <= ready_at):
                 continue  # a condition of a full cluster, which `faultline capacity` reports
             says = f"it ran before, and {says} since {blocker.since or blocker.start:%Y-%m-%d %H:%M} UTC"
-        verdict.hypotheses.append(
-            Hypothesis(
-                place=evidence.place,
-                root=evidence.root,
-                family=PLATFORM,
-                incarnation=number,
-                certainty=Certainty.LIKELY,
-                fault_at=blocker.start,
-                last_at=blocker.end,
-                ready_at=ready_at,
-                rule="waits too long" if blocker.waits else "platform in the way",
-                why=f"{evidence.job}: {says}, and nothing that happened to it before explains that",
-                alone=not blocker.is_routine(len(placed_at(evidence.placements, blocker.start, config))),
-                cleared_at=over_at,
-                causes=blocker.sightings,
-                jobs=(evidence.job,),
-                facts={"nodes_told": blocker.nodes[:16]},
-                stops="never",
-            )
+        own = Hypothesis(
+            place=evidence.place,
+            root=evidence.root,
+            family=PLATFORM,
+            incarnation=number,
+            certainty=Certainty.LIKELY,
+            fault_at=blocker.start,
+            last_at=blocker.end,
+            ready_at=ready_at,
+            rule="waits too long" if blocker.waits else "platform in the way",
+            why=f"{evidence.job}: {says}, and nothing that happened to it before explains that",
+            alone=not blocker.is_routine(len(placed_at(evidence.placements, blocker.start, config))),
+            cleared_at=over_at,
+            causes=blocker.sightings,
+            jobs=(evidence.job,),
+            facts={"nodes_told": blocker.nodes[:16]},
+            stops="never",
         )
+        verdict.hypotheses.append(own)
+        found.append((blocker, own.id))
+    return found
 
 
 def is_unmounted(s: Sighting) -> bool:

@@ -22,7 +22,7 @@ from streams.correlate.sightings import Sighting
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 
-Says = Literal["edge", "peer", "local", "gone", "none"]
+Says = Literal["edge", "peer", "local", "gone", "absent", "none"]
 Level = Literal["nic", "node", "leaf", "process", "none"]
 
 
@@ -123,11 +123,18 @@ def says(s: Sighting) -> Says:
 
 
 def only_deaths(reports: Iterable[RankReport]) -> bool:
-    """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
+    """Whether ranks report no more than that others have ended, or never came: nobody timed out waiting in a collective, and no
+    path or device failed.
+    """
     return all(
-        one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "none")
+        one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "absent", "none")
         for one in reports
     )
+
+
+def waited_to_join(s: Sighting) -> bool:
+    """Whether a rank says that it waited at its start for others, or for the one at which all meet, in vain."""
+    return s.kind == SignalKind.NCCL_ERROR and says(s) == "absent"
 
 
 def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
@@ -135,7 +142,7 @@ def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
     found = []
     for one in reports:
         s = one.sighting
-        if s.kind != SignalKind.NCCL_ERROR or one.node is None or (said := says(s)) == "none":
+        if s.kind != SignalKind.NCCL_ERROR or one.node is None or (said := says(s)) in ("absent", "none"):
             continue
         peer = addresses.node(s.text("peer")) if s.text("peer") else None
         device = s.text("device").partition(":")[0] or None

@@ -54,6 +54,8 @@ class JobEvidence:
     """By uid: its pods of which failures were reported."""
     started: Mapping[str, datetime] = field(default_factory=dict)
     """By uid: when each of its pods had started, looked up where one does not."""
+    joining: Mapping[str, tuple[str, PodTimes]] = field(default_factory=dict)
+    """By uid: name and times of its pods that hold ranks and may have started late; looked up where ranks waited for others."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)
     """When runs or people closed incidents of its own code, by their number."""
     hangs_closed: Mapping[int, datetime] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.job_rules.connection_votes import Addresses
+from streams.correlate.job_rules.connection_votes import Addresses, waited_to_join
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import PodTimes, is_of_pace, is_own
 from streams.correlate.job_rules.pod_readings import PodReadings
@@ -18,10 +18,11 @@ from streams.correlate.job_rules.rank_reports import RankReport, rank_report
 from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement, ended_at, placement_at
-from streams.correlate.state.rows import NodeRow, PodRow
+from streams.correlate.state.rows import NodeRow, PodRow, Tenancy
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import SLURM_JOB, PodRef
+from streams.model.facts import PodFact
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 
@@ -131,15 +132,27 @@ class JobEvidenceCache:
     def pod_times(self, job: str) -> dict[str, PodTimes]:
         """By uid: when the job's pods that reported anything came to be, were scheduled, started and ended."""
         rows = (row for pod in self._pods_of(job) if (row := self._state.pods.get(pod)) is not None)
-        return {
-            t.fact.uid: PodTimes(
-                t.fact.created_at or t.first_seen,
-                t.fact.scheduled_at,
-                t.fact.started_at,
-                ended_at(row, t.fact),
-            )
-            for row in rows
+        return {t.fact.uid: _times(row, t) for row in rows for t in row.tenancies}
+
+    def joining(
+        self, job: str, placements: Sequence[Placement], reports: Sequence[RankReport]
+    ) -> dict[str, tuple[str, PodTimes]]:
+        """By uid: the job's pods that hold ranks and may not have started yet, where some rank waited at its start for others."""
+        if not any(waited_to_join(report.sighting) for report in reports):
+            return {}
+        names = [*sorted({p.pod for p in placements}), *self._pod_jobs.unplaced(job)]
+        rows = {name: row for name in names if (row := self._state.pods.get(name)) is not None}
+        mine = [
+            (name, row, t)
+            for name, row in rows.items()
             for t in row.tenancies
+            if t.fact.job is not None and t.fact.job.key == job
+        ]
+        by_gpus = any(t.fact.gpus for _, _, t in mine)
+        return {
+            t.fact.uid: (name, _times(row, t))
+            for name, row, t in mine
+            if (t.fact.gpus or not by_gpus) and not _ran_before(t.fact)
         }
 
     def started(self, placements: Sequence[Placement], failed: Sequence[Sighting]) -> dict[str, datetime]:
@@ -279,6 +292,19 @@ def _failures(row: PodRow, placements: Sequence[Placement], job: str) -> list[Si
             if at is None or s.at <= at or not _is_of_start(s):
                 found.append(replace(s, entity=replace(s.entity, node=node, pod=pod)))
     return found
+
+
+def _times(row: PodRow, tenancy: Tenancy) -> PodTimes:
+    fact = tenancy.fact
+    return PodTimes(
+        fact.created_at or tenancy.first_seen, fact.scheduled_at, fact.started_at, ended_at(row, fact)
+    )
+
+
+def _ran_before(pod: PodFact) -> bool:
+    """Whether a pod had started, though nobody knows when, or its latest start was not its first (containers start in place)."""
+    again = pod.exited_at is not None and (pod.ended_at is None or pod.exited_at < pod.ended_at)
+    return again or (pod.phase == "Running" and pod.started_at is None)
 
 
 def _is_of_start(seen: Sighting) -> bool:

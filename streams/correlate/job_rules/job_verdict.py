@@ -54,6 +54,7 @@ from streams.correlate.job_rules.job_evidence import (
     removed_before,
     without_told_exits,
 )
+from streams.correlate.job_rules.late_joins import LateJoin, claim_late_joins, late_join
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
@@ -134,6 +135,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.hypotheses.append(hypothesis)
             crashes_of += [(burst, hypothesis.id) for burst in crashes]
     wandering = wandering_ranks(evidence, hangs, config)
+    late_joins: list[LateJoin] = []
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = explaining(evidence, episode.start, episode.reported_at, episode.end, config, spoke)
@@ -149,13 +151,16 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         ):
             verdict.claim(reason, episode, episode.lines)
             continue
+        if (waited := late_join(evidence, episode, config)) is not None:
+            late_joins.append(waited)
+            continue
         _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
     verdict.hypotheses = one_of_repeats(verdict.hypotheses, evidence, config)
     _claim_teardown(evidence, verdict, config)
     for slow, cause in slowed(evidence, config):
         verdict.claims.setdefault(cause.id, []).append(slow)
     claim_ends(evidence, verdict, config)
-    evaluate_blockers(evidence, verdict, config)
+    claim_late_joins(late_joins, evaluate_blockers(evidence, verdict, config), verdict)
     return verdict
 
 
