@@ -8,7 +8,7 @@ from datetime import datetime
 
 from streams.correlate.fabric_rules.links import broke_at, by_host
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
-from streams.correlate.node_rules.power_inputs import still_has_power
+from streams.correlate.node_rules.lost_inputs import still_has_power
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy

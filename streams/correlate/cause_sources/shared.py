@@ -27,6 +27,7 @@ from streams.correlate.node_rules.part_devices import by_device, complaints_of, 
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER, TrayReports
 from streams.correlate.node_rules.power_inputs import (
+    InputsLost,
     by_input,
     loses_input,
     of_inputs,
@@ -83,6 +84,7 @@ class SharedCauses(CauseSource):
         """By node: what becomes part of a fault of its parts."""
         self._elected: dict[SharedGroup, tuple[Trouble, ...]] = {}
         """By part: the troubles that are one event of it."""
+        self._inputs = InputsLost()
         self._trays: dict[str, TrayReports] = {}
         """By name: what switch trays say of themselves."""
         self._devices: dict[str, tuple[Trouble, ...]] = {}
@@ -319,6 +321,7 @@ class SharedCauses(CauseSource):
         troubles = on_one_clock(troubles)
         lone = went_by_themselves(troubles)
         troubles = [t for t in troubles if t.hypothesis.id not in lone]
+        self._inputs = InputsLost.of(troubles)
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_input(of_parts, troubles)
         of_parts = by_device(of_parts, troubles, self._devices, self._topology.parts)
@@ -393,7 +396,7 @@ class SharedCauses(CauseSource):
             self._incarnations,
             self._trays,
         )
-        return [of_inputs(fault, troubles, self._topology.nodes_known_at) for fault in found]
+        return [of_inputs(fault, troubles, self._inputs, self._topology.nodes_known_at) for fault in found]
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""

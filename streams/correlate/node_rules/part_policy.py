@@ -77,6 +77,7 @@ class Inputs(Strict):
     subtypes: frozenset[str]
     settles_s: float
     behind_s: float
+    dark_s: float
 
     @property
     def settles(self) -> timedelta:
@@ -87,6 +88,11 @@ class Inputs(Strict):
     def behind(self) -> timedelta:
         """How far a controller's clock may be behind."""
         return timedelta(seconds=self.behind_s)
+
+    @property
+    def dark(self) -> timedelta:
+        """How long after it lost an input a node may be missed that went for it."""
+        return timedelta(seconds=self.dark_s)
 
 
 class PartPolicy(Strict):

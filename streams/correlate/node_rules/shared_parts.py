@@ -15,6 +15,7 @@ from functools import partial
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.dark_parts import dark_for_more
+from streams.correlate.node_rules.lost_inputs import still_has_power
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import (
     MAX_SHOWN,
@@ -220,7 +221,7 @@ class _Group:
     short_until: datetime = _NEVER
     """Until when a host, or what feeds it, lacks power."""
     hot_until: dict[str, datetime] = field(default_factory=dict)
-    """By node: until when it is in trouble of power or heat."""
+    """By node: until when it is in trouble of power or heat of which it may go dark (`ran_on_until`)."""
 
     def add(self, t: Trouble) -> None:
         """One more of them."""
@@ -232,7 +233,8 @@ class _Group:
         if any(s.kind == SignalKind.NODE_POWER for s in h.causes):
             self.short_until = max(self.short_until, until)
         if h.family == POWER:
-            self.hot_until[t.node] = max(self.hot_until.get(t.node, _NEVER), until)
+            hot = min(until, h.fault_at + part_policy().inputs.dark) if still_has_power(h) else until
+            self.hot_until[t.node] = max(self.hot_until.get(t.node, _NEVER), hot)
 
     def takes(self, t: Trouble, within: timedelta) -> bool:
         """Whether a trouble that begins later belongs to it."""
@@ -249,7 +251,8 @@ def together(ordered: Iterable[Trouble], within: timedelta) -> list[list[Trouble
     """Troubles, earliest first, in groups of which each began soon after one before it.
 
     Heat goes with what the part itself tells for as long as that lasts: coolant warms for half an hour before a GPU does. A node
-    that goes dark while it is hot goes for that, and one that is made to draw less power while others lack an input is, too.
+    that goes dark while it is hot goes for that, and one that is made to draw less power while others lack an input is, too. One
+    that goes dark long after it lost an input does not go for that one.
     """
     groups: list[_Group] = []
     for t in ordered:
@@ -263,6 +266,15 @@ def is_brake(t: Trouble) -> bool:
     """Whether a node's power brake is on and nothing else is wrong with it: its host was told that it may draw less."""
     return all(
         s.kind == SignalKind.GPU_POWER and s.text("subtype") == "power_brake" for s in t.hypothesis.causes
+    )
+
+
+def ran_on_until(gone: Trouble, lost: Hypothesis) -> bool:
+    """Whether a node went dark while it lacked an input (`lost`), but long after: it ran on with the others until then."""
+    return (
+        still_has_power(lost)
+        and gone.start - lost.fault_at > part_policy().inputs.dark
+        and (lost.cleared_at is None or gone.start <= lost.cleared_at)
     )
 
 
@@ -340,9 +352,16 @@ def part_faults(
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
     stretches: dict[str, list[FiringInterval]] = defaultdict(list)
     members: dict[str, Trouble] = {}
+    lacking: dict[str, list[Hypothesis]] = defaultdict(list)
+    cuts: list[datetime] = []
     for episode in together(ordered, part_policy().power.within):
         lines = tuple(t.hypothesis.causes[0] for t in episode)
-        stretches[_family(episode, part)].append(
+        again = any(t.hypothesis.family == GONE and _ran_on(t, lacking[t.node]) for t in episode)
+        if again:
+            cuts.append(min(s.at for s in lines) - timedelta.resolution)
+        for t in episode:
+            lacking[t.node].append(t.hypothesis)
+        stretches[POWER if again else _family(episode, part)].append(
             FiringInterval(
                 episode[0].start,
                 max(t.hypothesis.last_at for t in episode),
@@ -353,7 +372,8 @@ def part_faults(
         members |= {t.hypothesis.causes[0].id: t for t in episode}
     found = []
     for family in sorted(stretches):
-        for session in incarnations.sessions(root, families()[family].domain, stretches[family]):
+        domain = families()[family].domain
+        for session in incarnations.sessions(root, domain, stretches[family], cuts=cuts):
             mine = [members[s.id] for s in session.sightings]
             known = parts.size(part, min(t.start for t in mine))
             hit = {t.node for t in mine if not t.of_itself}
@@ -368,6 +388,10 @@ def part_faults(
                 fault = of_tray(fault, trays, partial(_stands_in, near, parts))
             found.append(fault)
     return found
+
+
+def _ran_on(gone: Trouble, lost: Iterable[Hypothesis]) -> bool:
+    return any(ran_on_until(gone, h) for h in lost)
 
 
 def _stands_in(near: Set[Part], parts: PartIndex, device: str) -> bool | None:

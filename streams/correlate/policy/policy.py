@@ -129,11 +129,14 @@ class SeverityRow(Strict):
     families: frozenset[FamilyName]
     jobs: int | None = None
     gpus: int = 0
+    spared: bool = False
     severity: Severity = Field(alias="is")
 
-    def fits(self, family: str, jobs: int, gpus: int) -> bool:
+    def fits(self, family: str, jobs: int, gpus: int, *, spared: bool) -> bool:
         """Whether an incident of that size is meant."""
-        return family in self.families and gpus >= self.gpus and (self.jobs is None or jobs <= self.jobs)
+        harmless = spared or not self.spared
+        small = self.jobs is None or jobs <= self.jobs
+        return family in self.families and gpus >= self.gpus and small and harmless
 
 
 class SlowRankPolicy(Strict):
@@ -158,9 +161,12 @@ class Policy(Strict):
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 
-    def severity_of(self, family: str, usual: Severity, jobs: int, gpus: int) -> Severity:
-        """How grave an incident is that hits so many jobs and stops so many GPUs."""
-        return next((row.severity for row in self.severity if row.fits(family, jobs, gpus)), usual)
+    def severity_of(
+        self, family: str, usual: Severity, jobs: int, gpus: int, *, spared: bool = False
+    ) -> Severity:
+        """How grave an incident is that hits so many jobs and stops so many GPUs, or lets what runs there go on (`spared`)."""
+        found = (row.severity for row in self.severity if row.fits(family, jobs, gpus, spared=spared))
+        return next(found, usual)
 
 
 policy = cache(partial(load_table, Path(__file__).with_name("policy.yaml"), Policy))

@@ -223,14 +223,78 @@ def test_controllers_of_which_each_has_another_time_are_one_incident() -> None:
     assert set(played(behind, 1800).only().nodes) == set(NAMES[::12])
 
 
+def dark(names: Sequence[str], seconds: float) -> list[Signal]:
+    """Hosts that lose the input they had left: their controllers say so at once, and they are missed a minute later."""
+    return [
+        one
+        for i, n in enumerate(names)
+        for one in (
+            sign("node.power", n, seconds + 0.1 * i, "psu", sensor="PSU2"),
+            not_ready(n, seconds + 60 + 0.1 * i),
+        )
+    ]
+
+
 @pytest.mark.parametrize("known", ["racks", "nothing"])
-@pytest.mark.parametrize("later", [100, 5000])
-def test_it_is_the_root_of_what_goes_dark_when_the_second_feed_goes(known: str, later: float) -> None:
+@pytest.mark.parametrize("later", [100, 400])
+def test_it_is_the_root_of_what_goes_dark_within_minutes(known: str, later: float) -> None:
     gone = [not_ready(n, later + 0.5 * i) for i, n in enumerate(FIVE_RACKS[:30])]
     incident = played([*spread(FIVE_RACKS), *gone], later + 600, known=known).only()
     assert incident.family == "power_cooling"
     assert "30 of them are not ready" in incident.reason
     assert incident.root.node is None
+    assert incident.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("order", ["as it was", "backwards", "restarted"])
+def test_what_goes_dark_an_hour_later_went_for_the_second_feed_and_is_an_event_of_its_own(order: str) -> None:
+    world = World([*cluster({"llama": RACK}), *hosts("racks")])
+    signals = [
+        *(sign("node.power", n, 0.1 * i, "psu", sensor="PSU1") for i, n in enumerate(RACK)),
+        *dark(RACK, 4000),
+    ]
+    if order == "as it was":
+        played(signals, 4700, world)
+    for signal in [] if order == "as it was" else reversed(signals):
+        world.see(signal)
+        if order == "restarted":
+            world.restart()
+    world.pass_to(4700, step=10)
+    lost, tripped = world.incidents()
+    assert [i.root.key for i in (lost, tripped)] == ["rack/r00", "rack/r00"]
+    assert (lost.fault_at, tripped.fault_at) == (at(0), at(4000))
+    assert (lost.severity, tripped.severity) == (Severity.WARNING, Severity.ERROR)
+    assert [[job.name for job in i.jobs] for i in (lost, tripped)] == [[], ["llama"]]
+    assert (
+        "lost one of their power inputs at once (supply 1); 12 of them ran on without redundancy until"
+        in lost.reason
+    )
+    assert (
+        "went dark at once (supply 2), 67 min after they had lost one of their power inputs" in tripped.reason
+    )
+
+
+@pytest.mark.parametrize("known", ["racks", "rows", "nothing"])
+def test_what_goes_dark_later_in_several_racks_is_one_event(known: str) -> None:
+    """Of two racks, and half of a third: no one of them has all."""
+    lost, tripped = played([*spread(FIVE_RACKS), *dark(FIVE_RACKS[:30], 5000)], 5700, known=known).incidents()
+    assert set(lost.nodes) == set(FIVE_RACKS)
+    assert (set(tripped.nodes), tripped.family) == (set(FIVE_RACKS[:30]), "power_cooling")
+    assert "30 of " in tripped.reason
+    assert tripped.root == lost.root
+
+
+def test_the_rack_that_goes_dark_while_a_whole_row_lacks_an_input_is_named() -> None:
+    lost, tripped = played([*spread(FIVE_RACKS), *dark(RACK, 5000)], 5700).incidents()
+    assert (lost.root.key, tripped.root.key) == ("cluster", "rack/r00")
+    assert "12 of 12 nodes of rack r00 went dark at once" in tripped.reason
+
+
+def test_both_are_over_when_power_is_back() -> None:
+    signals = [*spread(RACK, 10), *dark(RACK, 4000)]
+    signals += [*(not_ready(n, 6000 + i, ready=True) for i, n in enumerate(RACK)), *back(RACK, 6100)]
+    states = [i.state for i in played(signals, 7000).incidents()]
+    assert states == [IncidentState.RESOLVED, IncidentState.RESOLVED]
 
 
 @pytest.mark.parametrize("names", [RACK, FIVE_RACKS], ids=["a rack", "five racks"])
@@ -321,5 +385,4 @@ def test_what_runs_there_is_hit_only_when_nodes_go_dark() -> None:
     world = played(spread(RACK), 1200, World(facts))
     assert (world.only().jobs, world.only().impact.gpus) == ((), 0)
     played([not_ready(n, 1300 + i) for i, n in enumerate(RACK)], 1800, world)
-    (power,) = of_power(world)
-    assert [job.name for job in power.jobs] == ["llama"]
+    assert [[job.name for job in power.jobs] for power in of_power(world)] == [[], ["llama"]]
