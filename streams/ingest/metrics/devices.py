@@ -2,7 +2,8 @@
 
 Telegraf's gnmi input has the device in the tag `source`, the interface in `name` and the subscription in `path`; its snmp input
 has the device in `agent_host` and the interface in a column of the table, its modbus input the device in `name`. gnmic names the
-interface by its list and key, `interface_name`. SONiC's tables of counters have it in the path (`COUNTERS/Ethernet112`).
+interface by its list and key, `interface_name`. SONiC's tables of counters have it in the path (`COUNTERS/Ethernet112`), and so
+have NX-OS' own trees (`sys/intf/phys-[eth1/49]/dbgDot3Stats`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MANAGED_SWITCH = re.compile(r"MF0;(?P<name>[\w.-]{1,64}):")
 """What a managed switch describes itself by: `MF0;name:model/ASIC`."""
 _OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
 _IN_PATH = re.compile(
-    r"(?:COUNTERS|PORT_TABLE|interface)(?:/|\[name=|:)(?P<interface>[A-Za-z][\w/.-]{1,62}?)(?:\]|/SAI|/PFC|$)"
+    r"(?:(?:COUNTERS|PORT_TABLE|interface)(?:/|\[name=|:)|phys-\[)(?P<interface>[A-Za-z][\w/.-]{1,62}?)(?:\]|/SAI|/PFC|$)"
 )
 _UP = frozenset({"up", "enabled", "enable", "active"})
 _DOWN = frozenset(

@@ -165,6 +165,22 @@ def test_a_table_of_sonics_counters_names_the_interface_in_its_path() -> None:
     assert found.labels["interface"] == "Ethernet112"
 
 
+def test_a_tree_of_nxos_names_the_interface_in_its_path() -> None:
+    document = {
+        "name": "dot3",
+        "tags": {
+            "host": "collector",
+            "source": "leaf-2",
+            "path": "device:/sys/intf/phys-[eth1/49]/dbgDot3Stats",
+        },
+        "fields": {"fCSErrors": "17"},
+        "timestamp": NANOS // 10**9,
+    }
+    found = one(document)
+    assert (found.name, found.value, found.node) == ("fCSErrors", 17.0, "leaf-2")
+    assert found.labels["interface"] == "eth1/49"
+
+
 def test_telegrafs_snmp_is_of_the_agent() -> None:
     tags = "agent_host=10.0.7.2,hostname=leaf-2,host=collector,ifName=Ethernet1/8"
     found = one(f"interface,{tags} ifOperStatus=2i {NANOS}".encode())
