@@ -22,6 +22,8 @@ ERROR_COUNTERS = "error counters"
 """The rule of a link that works, with errors."""
 FAR_END_UNKNOWN = "far_end_unknown"
 """A fact of a port's fault: what hangs there is not known, and no host that is."""
+LEAF_GUESSED = "leaf_guessed"
+"""The same where no host at all is known at its switch, whose name tells which rack hangs on it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class PartTable(Strict):
     """The whole file."""
 
     kinds: Mapping[str, _Kind]
+    leafs: frozenset[str]
+    not_leafs: frozenset[str]
     not_guessed: tuple[str, ...]
     nothing: frozenset[str]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from streams.correlate.cause_sources.services import ServiceCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import is_victim
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import LEAF_GUESSED, Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted, is_waiting
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -29,6 +29,7 @@ from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import first_name
 from streams.correlate.state.rows import DocumentRow, JobRow, PastFault
+from streams.inventory.leaf_names import may_hang_on
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
@@ -145,6 +146,7 @@ class JobCauses(CauseSource):
         last = max((t.sighting.at for t in reports), default=None)
         nearest_first = sorted(self._causes.sources, key=lambda source: source.distance)
         causes = [h for source in nearest_first for h in source.offered_to(nodes, last)]
+        attached = self._attached(causes, nodes) if reports else {}
         row = self._state.jobs.get(key, JobRow())
         return JobEvidence(
             cluster=self._cluster,
@@ -154,9 +156,9 @@ class JobCauses(CauseSource):
             placements=placements,
             failed=failed,
             causes=causes,
-            near_storms=self._near_storms(key, causes, nodes) if reports else frozenset(),
+            near_storms=self._near_storms(key, causes, nodes, attached) if reports else frozenset(),
             closed=self._incarnations.closed(h.id for h in causes),
-            attached=self._attached(causes, nodes) if reports else {},
+            attached=attached,
             moved=moves_of(self._state, self._placements, key),
             ended=row.ends,
             world=row.fact.world if row.fact else None,
@@ -200,13 +202,27 @@ class JobCauses(CauseSource):
         return {node: row.faults for node, row in rows if row is not None}
 
     def _attached(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, frozenset[str]]:
-        """The switches of each node of which any is known, where it matters."""
+        """The switches of each node of which any is known, where it matters; by names of racks and leafs where none is of any."""
         if not any("ends" in h.facts for h in causes):
             return {}
         found = {node: self._topology.switches_of(node) for node in sorted(nodes)}
-        return {node: switches for node, switches in found.items() if switches}
+        known = {node: switches for node, switches in found.items() if switches}
+        guessed = {h.root.switch for h in causes if LEAF_GUESSED in h.facts and h.root.switch}
+        if known or not guessed:
+            return known
+        racks = {node: rack for node in sorted(nodes) if (rack := self._topology.rack_at(node)) is not None}
+        return {
+            node: frozenset(switch for switch in guessed if may_hang_on(switch, node, rack))
+            for node, rack in racks.items()
+        }
 
-    def _near_storms(self, job: str, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
+    def _near_storms(
+        self,
+        job: str,
+        causes: Iterable[Hypothesis],
+        nodes: set[str],
+        attached: Mapping[str, frozenset[str]],
+    ) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""
         wide = [h for h in causes if h.domain in ("pfc", "fabric")]
         if not wide:
@@ -214,6 +230,8 @@ class JobCauses(CauseSource):
         leafs = set[str]().union(*(self._topology.switches_of(node) for node in nodes))
         paused = sorted(s.at for s in self._evidence_cache.pauses(nodes) if is_victim(s))
         blamed = {h.id for h in wide if any(j.key == job for j in h.jobs)}
+        guessed = set[str]().union(*attached.values())
+        blamed |= {h.id for h in wide if LEAF_GUESSED in h.facts and h.root.switch in guessed}
         return frozenset(h.id for h in wide if h.id in blamed or self._reaches(h, nodes, leafs, paused))
 
     def _reaches(

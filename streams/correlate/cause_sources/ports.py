@@ -15,6 +15,7 @@ from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch, upl
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, PortRow
+from streams.inventory.leaf_names import leaf_name
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
@@ -48,12 +49,31 @@ class CableCauses(CauseSource):
             touched.switches |= self._links.put(Place(PlaceKind.PORT, name), lost)
             known = any(row.link is not None and row.link.peer_switch is not None for row in rows)
             # Among ports whose hosts are known, one with an unknown other end may be an uplink: jobs may tell.
-            if lost and (known or ends[0].partition("/")[0] in self._cabled):
-                self._faults[name] = [uplink_fault(f, ends, self._config, known=known) for f in lost]
-                self._causes.note(self._faults[name])
+            if known or ends[0].partition("/")[0] in self._cabled:
+                found = [uplink_fault(f, ends, self._config, known=known) for f in lost]
+            else:
+                found = self._guessed(ends, lost)
+            if found:
+                self._faults[name] = found
+                self._causes.note(found)
             after = self._faults.get(name, [])
             if before != after and ends[0] == name:
                 touched.jobs |= self._causes.troubled(*before, *after)
+
+    def _guessed(self, ends: Sequence[str], lost: Iterable[LinkFault]) -> list[Hypothesis]:
+        """Faults of a port of a switch at which nobody is known, where its name tells which rack hangs on it.
+
+        Only of a port that makes errors: those of hosts go down all day, with their hosts.
+        """
+        switch = ends[0].partition("/")[0]
+        named = leaf_name(switch)
+        if named is None or self._topology.hosts_of(switch):
+            return []
+        return [
+            uplink_fault(f, ends, self._config, known=False, rack=named.rack)
+            for f in lost
+            if any(m.part == "errors" for m in f.events)
+        ]
 
     def _lost(self, name: str, ends: Sequence[str], rows: Sequence[PortRow]) -> list[LinkFault]:
         if any(self._topology.hosts_at(end) for end in ends):

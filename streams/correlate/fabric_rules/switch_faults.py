@@ -12,10 +12,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
-from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
+from streams.correlate.fabric_rules.links import LinkFault, LinkVerdict, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_orders, unfelt
-from streams.correlate.hypothesis import BY_JOBS, FAR_END_UNKNOWN, SOMEWHERE, Blame, Hypothesis, rejected
+from streams.correlate.hypothesis import (
+    BY_JOBS,
+    ERROR_COUNTERS,
+    FAR_END_UNKNOWN,
+    LEAF_GUESSED,
+    SOMEWHERE,
+    Blame,
+    Hypothesis,
+    rejected,
+)
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, distinct, latest_end, order
@@ -297,16 +306,26 @@ def explains(switch: Hypothesis, other: Hypothesis) -> bool:
     return other.family in families()[FAMILY].explains or other.family == FAMILY
 
 
-def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config, *, known: bool = True) -> Hypothesis:
+def uplink_fault(
+    fault: LinkFault,
+    ends: Sequence[str],
+    config: Config,
+    *,
+    known: bool = True,
+    rack: int | None = None,
+) -> Hypothesis:
     """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host.
 
-    Where the other end is not `known`, it is no incident by itself, for hosts come and go there.
+    Where the other end is not `known`, it is no incident by itself, for hosts come and go there. `rack` is the number of the rack
+    of which its switch is the leaf, where only its name tells what hangs on it.
     """
     found = verdict(fault, config)
     cable = f"the cable between {' and '.join(ends)}" if known else f"{ends[0]}, whose other end is not known"
-    why = (
-        f"{cable}: {found.says}; it belongs to no host{'' if known else ' that is known'}, so none is closed"
-    )
+    says = found.says if rack is None else _with_errors(fault, found)
+    why = f"{cable}: {says}; it belongs to no host{'' if known else ' that is known'}, so none is closed"
+    if rack is not None:
+        switch = fault.root.switch
+        why += f". That rack {rack} hangs on {switch} is a guess from its name: look whether the port is an uplink"
     facts: dict[str, Attribute] = {
         "source": str(fault.root),
         "uplink": True,
@@ -315,8 +334,18 @@ def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config, *, known
     }
     if not known:
         facts[FAR_END_UNKNOWN] = True
+    if rack is not None:
+        facts[LEAF_GUESSED] = True
     hypothesis = link_hypothesis(fault, found, FAMILY, why, facts, config)
     return replace(hypothesis, rule=f"uplink: {found.rule}", alone=hypothesis.alone and known)
+
+
+def _with_errors(fault: LinkFault, found: LinkVerdict) -> str:
+    """What is found of a link that makes errors, with the counters that show them."""
+    errors = [m.sighting for m in fault.events if m.part == "errors"]
+    counters = sorted({counter for s in errors if (counter := s.text("counter"))})
+    named = f" ({', '.join(counters[:4])})" if counters else ""
+    return f"{found.says}{'' if found.rule == ERROR_COUNTERS else ', and it makes errors'}{named}"
 
 
 def _falls(fault: LinkFault, config: Config) -> Iterable[LinkEvent]:

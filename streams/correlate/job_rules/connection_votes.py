@@ -9,7 +9,7 @@ A process that ended before the others is named by them and names nobody: it die
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -62,6 +62,27 @@ class Vote:
     pairs: int = 0
     ends: frozenset[tuple[str, str]] = frozenset()
     """All pairs of nodes whose connection failed on the network."""
+    strangers: frozenset[tuple[str, str]] = frozenset()
+    """The same where nobody knows whose the other end's name or address is: the node that reports it, and that name."""
+
+    def crosses(self, under: Collection[str]) -> bool:
+        """Whether all pairs are of one of these nodes and another one."""
+        return all((one in under) is not (other in under) for one, other in self.ends)
+
+    def parts(self, under: Collection[str]) -> bool:
+        """Whether several of these nodes fail with several others, as far as anybody knows, and none with its own side.
+
+        Names of nobody known tell it, too: what one side names are the nodes of the other, so both never name the same.
+        """
+        here = {pair for pair in self.strangers if pair[0] in under}
+        there = self.strangers - here
+        if not {name for _, name in here}.isdisjoint(name for _, name in there):
+            return False
+        nodes = {node for pair in self.ends for node in pair}
+        near = nodes & set(under)
+        if len(self.ends) >= _table().least_leaf_pairs and len(near) > 1 and len(nodes - near) > 1:
+            return True
+        return all(len({pair[i] for pair in side}) > 1 for side in (here, there) for i in (0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +177,14 @@ def vote(episode: Episode, addresses: Addresses) -> Vote:
     found = edges(episode.reports, addresses)
     network = [e for e in found if e.says != "gone"]
     ends = frozenset((min(e.node, e.peer), max(e.node, e.peer)) for e in network if e.peer)
-    return replace(_counted(found, network, addresses), ends=ends)
+    named = ((one.node, one.sighting) for one in episode.reports if one.node is not None)
+    strangers = frozenset(
+        (node, folded(peer))
+        for node, s in named
+        if s.kind == SignalKind.NCCL_ERROR and says(s) in ("edge", "peer")
+        if (peer := s.text("peer")) and addresses.node(peer) is None
+    )
+    return replace(_counted(found, network, addresses), ends=ends, strangers=strangers)
 
 
 def _counted(found: Sequence[Edge], network: Sequence[Edge], addresses: Addresses) -> Vote:

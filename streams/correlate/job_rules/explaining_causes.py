@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import BY_JOBS, ERROR_COUNTERS, FAR_END_UNKNOWN, Hypothesis
-from streams.correlate.job_rules.connection_votes import only_deaths
+from streams.correlate.hypothesis import (
+    BY_JOBS,
+    ERROR_COUNTERS,
+    FAR_END_UNKNOWN,
+    LEAF_GUESSED,
+    Hypothesis,
+)
+from streams.correlate.job_rules.connection_votes import Vote, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
@@ -137,13 +143,15 @@ def _crosses(
         return False
     there = placed_at(evidence.placements, episode.start, config)
     attached = evidence.attached
-    ends = finding.vote.ends if finding.vote is not None else frozenset()
-    if port.facts.get(FAR_END_UNKNOWN) is not True and not ends:
+    guessed, vote = port.facts.get(LEAF_GUESSED) is True, finding.vote or Vote()
+    if port.facts.get(FAR_END_UNKNOWN) is not True and not vote.ends:
         return False  # who waits does not say for whom
+    if guessed and finding.node is not None:
+        return False  # a host's own port makes errors, too
     for switch in {port.root.switch, *(end.partition("/")[0] for end in port.fact_texts("ends"))}:
         under = {p.node for p in there if switch in attached.get(p.node, ())}
         elsewhere = {p.node for p in there if p.node in attached} - under
-        if under and elsewhere and all((one in under) is not (other in under) for one, other in ends):
+        if under and elsewhere and vote.crosses(under) and (not guessed or vote.parts(under)):
             return True
     return False
 

@@ -49,7 +49,8 @@ class JobEvidence:
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses meant while the job ran there."""
     attached: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The switches of each of its nodes of which any is known; looked up where a port may be an uplink."""
+    """The switches of each of its nodes of which any is known; looked up where a port may be an uplink, and guessed from names
+    (empty where only the rack is known) where no switch is known of any."""
     pods: Mapping[str, PodTimes] = field(default_factory=dict)
     """By uid: its pods of which failures were reported."""
     started: Mapping[str, datetime] = field(default_factory=dict)

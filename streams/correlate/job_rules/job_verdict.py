@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
+from streams.correlate.hypothesis import LEAF_GUESSED, SOMEWHERE, Blame, Hypothesis
 from streams.correlate.job_rules.accused_hosts import AccusedHosts
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
@@ -235,6 +235,9 @@ def _judge_hang(
         return
     shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
+        if LEAF_GUESSED in shared.facts:
+            # Until all ranks have spoken, those that fail within a rack may be missing.
+            verdict.doubted.setdefault(shared.id, episode.seen_at + config.doubt_settle)
         verdict.claim(shared.id, episode, episode.lines)
         return
     for burst, cause in crashes_of:

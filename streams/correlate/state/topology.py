@@ -127,6 +127,10 @@ class Topology:
         told = self._racks.get(short(node))
         return min(told.values()) if told else None
 
+    def rack_at(self, node: str) -> str | None:
+        """The rack of a node, by its labels, the topology file or its name."""
+        return next((part.name for part in sorted(self.parts.at(node)) if part.kind == "rack"), None)
+
     def name_placed(self, job: JobRef) -> set[str]:
         """Record what Slurm calls the hosts of a job. Returns the keys of `hosts` whose meaning that changes."""
         row = self._state.jobs.get(job.key, JobRow())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from streams.model.clock import to_millis
-from streams.model.entity import Entity, PodRef
+from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Attribute, Severity, Signal, signal
@@ -248,3 +248,113 @@ def test_what_fails_hours_after_the_errors_in_a_log_is_not_that_cables() -> None
     world.pass_to(3 * 3600 + 900, step=5)
     jobs = {i.family: [job.name for job in i.jobs] for i in world.published.values()}
     assert jobs == {"fabric_fault": [], "hang": ["llama"]}
+
+
+RACK_2, RACK_3 = (tuple(f"moor-r{rack}n0{i}" for i in (1, 2, 3)) for rack in (2, 3))
+ADDRESSES = {n: f"10.70.{n[6]}.{n[-1]}" for n in (*RACK_2, *RACK_3)}
+ACROSS = [(a, b) for a, b in zip((*RACK_3, *RACK_2), (*RACK_2[::-1], *RACK_3[::-1]), strict=True)]
+ALL_ACROSS = [*ACROSS, *((a, b) for a, b in zip(RACK_3, RACK_2, strict=True))]
+
+
+def of_slurm(
+    pairs: Sequence[tuple[str, str]],
+    reports: Sequence[Signal],
+    *,
+    named: bool = True,
+    cabled: Sequence[Fact] = (),
+) -> World:
+    """A job of two racks without any inventory whose connections fail, by the names of their far ends or by addresses."""
+    world = World(cabled)
+    place = Entity(CLUSTER, job=JobRef(SLURM_JOB, "", "4242"))
+    given: dict[str, Attribute] = {
+        "subtype": "running",
+        "hosts": "moor-r2n[01-03],moor-r3n[01-03]",
+        "gpus": 8,
+    }
+    world.see(
+        signal(
+            "job.allocation",
+            place,
+            severity=Severity.INFO,
+            occurred_at=at(-900),
+            observed_at=at(-900),
+            attributes=given,
+        )
+    )
+    for one in reports:
+        world.see(one)
+    for i, (node, peer) in enumerate(pairs):
+        said: dict[str, Attribute] = {
+            "subtype": "ib_completion",
+            "status": 12,
+            "vendor_err": 129,
+            "peer": peer if named else ADDRESSES[peer],
+            "rank": 8 * sorted(ADDRESSES).index(node),
+        }
+        pod = Entity(CLUSTER, node=node, pod=PodRef(SLURM, "4242"))
+        world.see(
+            signal(
+                "nccl.error",
+                pod,
+                severity=Severity.ERROR,
+                occurred_at=at(60 + 0.2 * i),
+                observed_at=at(60.5 + 0.2 * i),
+                attributes=said,
+            )
+        )
+    world.pass_to(900, step=10)
+    return world
+
+
+def errs(switch: str = "moor-lf-03", subtype: str = "errors") -> list[Signal]:
+    return [port(switch, "Ethernet53/1", 30, subtype=subtype, counter="FEC")]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by names", "by addresses of nobody known"])
+def test_a_port_with_errors_of_the_leaf_of_a_rack_is_a_guess_where_just_what_crosses_it_fails(
+    named: bool,
+) -> None:
+    incident = of_slurm(ALL_ACROSS, errs(), named=named).only()
+    assert (incident.family, incident.root.key) == ("fabric_fault", "port/moor-lf-03/Ethernet53/1")
+    assert [job.name for job in incident.jobs] == ["4242"]
+    assert incident.certainty is Certainty.WEAK
+    assert "its link works with errors (FEC); it belongs to no host that is known" in incident.reason
+    assert "That rack 3 hangs on moor-lf-03 is a guess from its name" in incident.reason
+
+
+WITHIN = [*ALL_ACROSS, (RACK_3[0], RACK_3[1]), (RACK_2[0], RACK_2[1])]
+ONE_HOST = [*((RACK_3[0], n) for n in RACK_2), *((n, RACK_3[0]) for n in RACK_2)]
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by names", "by addresses of nobody known"])
+@pytest.mark.parametrize(
+    ("pairs", "reports"),
+    [
+        (WITHIN, errs()),
+        (ONE_HOST, errs()),
+        (ALL_ACROSS, errs("moor-lf-04")),
+        (ALL_ACROSS, errs("moor-sp-3")),
+        (ALL_ACROSS, errs(subtype="link_down")),
+    ],
+    ids=[
+        "within racks too",
+        "all of one host",
+        "another rack's",
+        "a spine's",
+        "only down, as a host's may be",
+    ],
+)
+def test_nothing_is_guessed_where_less_speaks_for_it(
+    pairs: Sequence[tuple[str, str]], reports: Sequence[Signal], named: bool
+) -> None:
+    assert "fabric_fault" not in {i.family for i in of_slurm(pairs, reports, named=named).incidents()}
+
+
+def test_nothing_is_guessed_of_a_leaf_whose_hosts_are_known() -> None:
+    """It is the leaf of other hosts, whatever its name tells."""
+    cabled = [link("moor-lf-03", f"Ethernet{i}/1", f"moor-r9n0{i}", "eth1") for i in (1, 2)]
+    assert "fabric_fault" not in {i.family for i in of_slurm(ALL_ACROSS, errs(), cabled=cabled).incidents()}
+
+
+def test_errors_of_a_guessed_leaf_are_no_incident_without_a_job_that_fails() -> None:
+    assert not of_slurm([], errs()).incidents()
