@@ -20,6 +20,7 @@ from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
 from streams.correlate.job_rules.verdict import JobVerdict, LeftAlone
+from streams.correlate.node_rules.pod_starts import is_of_one_job
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
@@ -145,7 +146,9 @@ class JobCauses(CauseSource):
             return None
         last = max((t.sighting.at for t in reports), default=None)
         nearest_first = sorted(self._causes.sources, key=lambda source: source.distance)
-        causes = [h for source in nearest_first for h in source.offered_to(nodes, last)]
+        offered = (h for source in nearest_first for h in source.offered_to(nodes, last))
+        # What pods of one job lack on a node is the node's only where others lack it on other nodes.
+        causes = [h for h in offered if not is_of_one_job(h.causes) or self._shared.owner(h.id) is not None]
         attached = self._attached(causes, nodes) if reports else {}
         row = self._state.jobs.get(key, JobRow())
         return JobEvidence(

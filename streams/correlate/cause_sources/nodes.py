@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 
 from streams.correlate.cause_sources.shared import SharedCauses
@@ -26,6 +27,7 @@ from streams.correlate.node_rules.host_signals import host_faults, until_missed
 from streams.correlate.node_rules.job_output import unless_printed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
+from streams.correlate.node_rules.pod_starts import Start, of_the_node
 from streams.correlate.policy.policy import policy
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.sightings import Sighting
@@ -41,6 +43,7 @@ from streams.correlate.state.node_work import (
     work_over_at,
 )
 from streams.correlate.state.place import Place, PlaceKind, Touched
+from streams.correlate.state.placement import stays_of
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
 from streams.model.entity import Entity
 from streams.model.incident import NO_NODE, Certainty
@@ -118,6 +121,7 @@ class HostCauses(CauseSource):
         lost = host_links(self._cluster, node, links_seen, ports, row, self._incarnations, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))
+        seen = of_the_node(seen, self._holder, partial(self._starts, node))
         ended = given_back(row, *self._closed_by_us(row))
         cuts = [g.seen_until for g in ended if g.booted]
         found = [
@@ -147,6 +151,25 @@ class HostCauses(CauseSource):
                 # Nothing takes a notice back. Pods that come to the node afterwards have nothing to do with it.
                 found[i] = replace(h, cleared_at=work_over_at(row, h.last_at))
         return found, [fault for fault, excused in links if not excused]
+
+    def _holder(self, pod: str, at: datetime) -> str | None:
+        """The job for which a pod was to have GPUs then, whatever it is for; its own name where it is of none."""
+        row = self._state.pods.get(pod)
+        stays = (s for s in stays_of(row) if s.start <= at) if row is not None else ()
+        fact = next((stay.fact for stay in sorted(stays, key=lambda s: s.start, reverse=True)), None)
+        if fact is None or not fact.gpus:
+            return None
+        return fact.job.key if fact.job is not None else pod
+
+    def _starts(self, node: str) -> list[Start]:
+        """The pods with GPUs that started on a node, whatever they are for."""
+        rows = (self._state.pods.get(pod) for pod in self._placements.pods_on(node))
+        stays = (stay for row in rows if row is not None for stay in stays_of(row))
+        return [
+            Start(stay.start, at)
+            for stay in stays
+            if stay.node == node and stay.fact.gpus and (at := stay.fact.started_at) is not None
+        ]
 
     def _closed_by_us(self, row: NodeRow) -> tuple[list[Work], list[Work]]:
         """When Faultline kept a node closed: by request of somebody who works on it, and for faults."""

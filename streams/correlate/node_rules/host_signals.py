@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.notices import is_said_by_object, notice_facts
 from streams.correlate.node_rules.planned_work import work_facts, work_words
+from streams.correlate.node_rules.pod_starts import is_of_one_job
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, level, storage_system
 from streams.correlate.policy.policy import policy
@@ -210,7 +211,10 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
 def _counts_alone(mine: Iterable[Sighting]) -> bool:
     """Whether the signs are enough for an incident although no job stands still: not what every busy host gives now and then."""
     table, occasions, last = families(), 0, None
-    for s in sorted(mine, key=order):
+    seen = list(mine)
+    if is_of_one_job(seen):
+        return False
+    for s in sorted(seen, key=order):
         rule = table.rule(s)
         if rule is not None and not rule.alone:
             continue

@@ -15,6 +15,7 @@ from dataclasses import replace
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
+from streams.correlate.node_rules.pod_starts import is_of_one_job
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import EACH_MINUTE, Sighting, order, split_at_gaps
@@ -137,6 +138,8 @@ def rollouts(
 ) -> list[SharedFault]:
     """The times when enough nodes broke in this way, one after the other."""
     by_operator = any(is_of_rollout(s) for _, found in evidence for h in found for s in h.causes)
+    if is_of_one_job(s for _, found in evidence for h in found for s in h.causes):
+        return []
     policy = part_policy()
     broken = {node for node, found in evidence if any(h.root.gpu is None for h in found)}
     rule = policy.software if len(broken) >= policy.software.nodes else policy.software_of_a_gpu

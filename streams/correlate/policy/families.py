@@ -77,6 +77,7 @@ class SignalRule(Strict):
     alone_s: float = 0
     follows: bool = False
     recurs: bool = False
+    asked: bool = False
     alone: bool = True
     each: Literal["pod", "job"] = "pod"
     waits: bool = False

@@ -39,6 +39,7 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
+from streams.correlate.state.unstarted_pods import lacks_runtime
 from streams.model.digest import digest
 from streams.model.entity import SLURM, Entity, JobRef, PodRef, is_output_of_slurm
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
@@ -126,6 +127,7 @@ class FactRows:
         for node in nodes:
             self._see_notice(node)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
+        busy |= {n for n in _started_on(row) - _started_on(before) if self._lacks_runtime(n)}
         # Whom an address in a line of its job means depends on it, too.
         moved = (
             {p.job.key for p in topology.placements.of_pod(name)}
@@ -138,6 +140,11 @@ class FactRows:
             mentioned=set(jobs),
             placed=jobs,
         )
+
+    def _lacks_runtime(self, node: str) -> bool:
+        """Whether a pod found no runtime for GPUs there: what that tells of the node depends on which others start."""
+        row = self._state.nodes.get(node)
+        return row is not None and any(lacks_runtime(group[0]) for group in row.seen.values())
 
     def _see_notice(self, node: str) -> None:
         """Keep again what a node's object announces: as long as no job ran there it was told to nobody, and may be forgotten."""
@@ -477,6 +484,11 @@ def exit_of(pod: PodFact) -> Sighting | None:
         True,
         {"subtype": "process_exit", "exitcode": pod.exit_code, "source": "pod"},
     )
+
+
+def _started_on(row: PodRow | None) -> set[str]:
+    tenancies = row.tenancies if row is not None else ()
+    return {t.fact.node for t in tenancies if t.fact.node and t.fact.gpus and t.fact.started_at is not None}
 
 
 def _addresses(row: PodRow | None) -> set[tuple[str, str | None]]:

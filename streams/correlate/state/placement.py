@@ -197,6 +197,10 @@ class Placements:
         stays = (s for pod in self._others_on.get(node, ()) for s in self._others[pod])
         return any(s.node == node and s.start <= until and (s.end is None or s.end >= since) for s in stays)
 
+    def pods_on(self, node: str) -> Set[str]:
+        """Names of all pods that stand or stood on the node, in no order."""
+        return self._on.get(node, set()) | self._others_on.get(node, set())
+
     def of_pod(self, pod: str) -> tuple[Placement, ...]:
         """Every placement of pods of that name, earliest first."""
         return self._by_pod.get(pod, ())

@@ -11,7 +11,11 @@ from streams.correlate.sightings import EACH_MINUTE, Sighting
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
 
-_OF_GPU_SOFTWARE = frozenset({"version_mismatch", "cdi_devices", "dra_driver"})
+POD = "of_pod"
+"""Attribute of what a pod tells of its node: the pod's key."""
+GPU_RUNTIME = "gpu_runtime"
+"""The subtype of a container runtime that has none for GPUs."""
+_OF_GPU_SOFTWARE = frozenset({"version_mismatch", "cdi_devices", "dra_driver", GPU_RUNTIME})
 
 
 def of_gpu_software(seen: Sighting) -> Sighting | None:
@@ -19,9 +23,16 @@ def of_gpu_software(seen: Sighting) -> Sighting | None:
     node, subtype = seen.entity.node, seen.text("subtype")
     if seen.kind != SignalKind.JOB_FAILED or not seen.firing or not node or subtype not in _OF_GPU_SOFTWARE:
         return None
-    return replace(
+    told = replace(
         seen,
         kind=SignalKind.GPU_DRIVER,
         entity=Entity(seen.entity.cluster, node=node),
         attributes={"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: True},
     )
+    pod = seen.entity.pod
+    return replace(told, attributes={**told.attributes, POD: pod.key}) if pod is not None else told
+
+
+def lacks_runtime(told: Sighting) -> bool:
+    """Whether a sighting of a node is that a pod found no runtime for GPUs there."""
+    return told.kind == SignalKind.GPU_DRIVER and told.text("subtype") == GPU_RUNTIME
