@@ -81,6 +81,8 @@ class Hypothesis:
     """Who has to know of it."""
     given_back: GivenBack | None = None
     """By whom the node was given back after all of its evidence."""
+    since_back: bool = False
+    """Whether it is dated to when somebody gave the node back who worked there as its first evidence was seen."""
     counted_as: Entity | None = None
     """The root that its id and its incarnations go by, where what is known of the root grows: which GPU of the node it is."""
     id: str = field(init=False)

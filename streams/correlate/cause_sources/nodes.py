@@ -28,6 +28,7 @@ from streams.correlate.node_rules.job_output import unless_printed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.node_rules.pod_starts import Start, of_the_node
+from streams.correlate.node_rules.software_rollouts import since_given_back
 from streams.correlate.policy.policy import policy
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.sightings import Sighting
@@ -130,7 +131,7 @@ class HostCauses(CauseSource):
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, [*seen, *called_slow], self._incarnations, cuts),
         ]
-        found = [_left_to_workers(unless_printed(h), ended) for h in found]
+        found = [since_given_back(_left_to_workers(unless_printed(h), ended), row) for h in found]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)
         missed_after = config.missed_late if watched_by_slurm else config.doubt_settle
         found += [nic_link(fault, row, ports, excused, config, missed_after) for fault, excused in links]

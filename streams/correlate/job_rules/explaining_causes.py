@@ -255,16 +255,24 @@ def ill_where_pods_ended(evidence: JobEvidence, episode: Episode, config: Config
 
 
 def broken_before(evidence: JobEvidence, at: datetime, config: Config) -> Hypothesis | None:
-    """GPU software that was broken on a node before the job came there: no program starts on it, whatever it says of that."""
-    there = placed_at(evidence.placements, at, config)
-    found = [
-        cause
-        for cause in evidence.causes
-        if cause.family == IncidentFamily.PLATFORM_FAULT
-        and any(s.kind == SignalKind.GPU_DRIVER for s in cause.causes)
-        and (cause.cleared_at is None or cause.cleared_at >= at)
-        and any(p.node == cause.root.node and p.start >= cause.fault_at for p in there)
-    ]
+    """GPU software that was broken on a node before the job came there: no program starts on it, whatever it says of that.
+
+    Two of these must hold: the job came to the node after it broke, it says itself what is broken there, and that is enough for
+    an incident without a job. What may be over in a minute does not explain a job that ends without a word.
+    """
+    there, told = placed_at(evidence.placements, at, config), {s.id for s in evidence.failed}
+    found = []
+    for cause in evidence.causes:
+        if cause.family != IncidentFamily.PLATFORM_FAULT or not (
+            lines := [s for s in cause.causes if s.kind == SignalKind.GPU_DRIVER]
+        ):
+            continue
+        stood = [p for p in there if p.node == cause.root.node]
+        came_later = any(p.start >= cause.fault_at for p in stood)
+        says_it = bool(stood) and any(s.id in told for s in lines)
+        is_over = cause.cleared_at is not None and cause.cleared_at < at
+        if not is_over and sum((came_later, says_it, cause.opens_alone)) > 1:
+            found.append(cause)
     return max(found, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 

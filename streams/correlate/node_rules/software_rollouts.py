@@ -20,9 +20,10 @@ from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import EACH_MINUTE, Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.node_work import work_at, workers_at
+from streams.correlate.state.node_work import Work, work_at, workers_at
 from streams.correlate.state.place import GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import NodeRow
+from streams.correlate.state.unstarted_pods import POD
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -42,7 +43,7 @@ def of_software(row: NodeRow, hypotheses: Sequence[Hypothesis]) -> dict[SharedGr
         lines = [s for s in h.causes if s.kind == SignalKind.GPU_DRIVER] if h.family == FAMILY else []
         # Also what was over before one node alone is told of it: it lasted, and others may have it.
         lasted = h.alone or any(EACH_MINUTE not in s.attributes for s in lines)
-        work = work_at(row, h.fault_at) if lines else None
+        work = work_at(row, h.fault_at) if lines and not h.since_back else None
         # A node may be closed for what broke on it, by the workload manager within the second: that work broke nothing.
         if lines and (lasted or _comes_again(lines)) and (work is None or work.since > h.fault_at):
             group = SharedGroup(GroupKind.SOFTWARE, _name(lines))
@@ -54,6 +55,30 @@ def of_software(row: NodeRow, hypotheses: Sequence[Hypothesis]) -> dict[SharedGr
 def _is_of_software(lines: Sequence[Sighting]) -> bool:
     """Whether any of them is a sign of software: what a device plugin says of its GPUs may be theirs."""
     return any(s.text("subtype") in part_policy().software_signs for s in lines)
+
+
+def since_given_back(h: Hypothesis, row: NodeRow) -> Hypothesis:
+    """A node's broken GPU software that broke while somebody worked there, dated to when the node was given back with it.
+
+    Until then it was theirs, and it is still where nothing tells of it since: neither its own lines, nor pods that come there.
+    """
+    if h.family != FAMILY or not any(s.kind == SignalKind.GPU_DRIVER for s in h.causes):
+        return h
+    work = work_at(row, h.fault_at)
+    if work is None or work.until is None or work.since > h.fault_at:
+        return h
+    lines = (s for s in h.causes if s.kind == SignalKind.GPU_DRIVER and s.at > work.until)
+    if not any(_is_nobodys(s, work, work_at(row, s.at)) for s in lines):
+        return h
+    return replace(h, fault_at=max(h.fault_at, work.until), since_back=True)
+
+
+def _is_nobodys(s: Sighting, ended: Work, work: Work | None) -> bool:
+    """Whether a line that is dated after the end of some work is of no work: neither of that, nor of another one (`work`).
+
+    A service may fail for a moment longer as the node comes back; a job that ended for it does not come back.
+    """
+    return work is None or (work == ended and POD in s.attributes)
 
 
 def _comes_again(lines: Sequence[Sighting]) -> bool:

@@ -115,9 +115,11 @@ class IncidentStates:
         if h.expected is not None or h.family == IncidentFamily.NODE_DOWN:
             return h.expected
         work = work_at(row, h.last_at) if row is not None else None
-        # A node is closed because of what was wrong with it before.
-        if work is None or work.since > h.fault_at + (
-            timedelta(seconds=work_policy().late_s) if ours else timedelta()
+        # A node is closed because of what was wrong with it before. What goes on after it was given back is wrong with it now.
+        if (
+            work is None
+            or h.since_back
+            or work.since > h.fault_at + (timedelta(seconds=work_policy().late_s) if ours else timedelta())
         ):
             return None
         certain = h.certainty is Certainty.DECISIVE or h.given_back is not None

@@ -308,11 +308,15 @@ def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
 
 
 def with_work(row: NodeRow, fact: NodeFact) -> NodeRow:
-    """The row with work on the node as a fact states it. Of facts in a row that state the same, the outermost are kept."""
+    """The row with work on the node as a fact states it. Of facts in a row that state the same, the outermost are kept.
+
+    Of two of one moment the later one counts: a mark may be taken off, and the node opened, within a millisecond.
+    """
     said = _work_of(fact)
     if not said and not row.work:
         return row
-    return replace(row, work=outermost({*row.work, (fact.observed_at, said)})[-MAX_WORK:])
+    others = {statement for statement in row.work if statement[0] != fact.observed_at}
+    return replace(row, work=outermost({*others, (fact.observed_at, said)})[-MAX_WORK:])
 
 
 def with_boot(row: NodeRow, fact: NodeFact) -> NodeRow:
