@@ -45,7 +45,7 @@ def healthy_values(row: MetricRow) -> st.SearchStrategy[float]:
         return st.just(1.0 if row.measure == "share" else 16.0)
     if row.above is not None:
         top = row.above if row.clear is None else row.clear
-        return st.floats(low / scale, (top - 0.01) / scale)
+        return st.floats(low / scale, (top - min(0.01, abs(top) / 100)) / scale)
     assert row.below is not None
     if row.valid == (0, 1) and row.metrics[0].name in COUNTED:
         return st.just(1.0)  # a state, whose falls another row counts: it has nothing between
