@@ -54,8 +54,7 @@ def incident_page(
 ) -> IncidentPage:
     """The page of an incident, from what the view holds about it."""
     incident, runs = one.incident, one.runs
-    shown = (*incident.proofs, *(incident.unknown_errors or ()))
-    proofs = sorted(shown, key=lambda proof: proof.occurred_at)
+    proofs = sorted(incident.shown, key=lambda proof: proof.occurred_at)
     chosen = tuple(c for c in incident.candidates if c.chosen)
     others = [c for c in incident.candidates if not c.chosen]
     questions = tuple(_questions(runs))[:MAX_QUESTIONS]

@@ -19,8 +19,7 @@ _MARK = 60
 
 def evidence_of(incident: Incident) -> dict[str, Evidence]:
     """By coordinates: the evidence that an incident shows."""
-    shown = (*incident.proofs, *(incident.unknown_errors or ()))
-    return {e.coordinates: e for proof in shown for e in proof.evidence[:1]}
+    return {e.coordinates: e for proof in incident.shown for e in proof.evidence[:1]}
 
 
 def lines_in(records: Mapping[str, Collection[RawRecord]], wanted: Mapping[str, Evidence]) -> dict[str, str]:

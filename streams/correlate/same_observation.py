@@ -96,8 +96,8 @@ def _is_same_step(one: Sighting, other: Sighting) -> bool:
 
 def _is_same_minute(one: Sighting, other: Sighting) -> bool:
     """Whether both tell of the same minute: a dozen retries within it would leave no room for whether it goes on."""
-    if EACH_MINUTE not in one.attributes:
-        return False  # a line of the node's own
+    if one.attributes.get(EACH_MINUTE) != other.attributes[EACH_MINUTE]:
+        return False  # a line of the node's own, or another job's retry
     return to_millis(one.at) // 60_000 == to_millis(other.at) // 60_000
 
 

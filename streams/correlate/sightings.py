@@ -30,7 +30,7 @@ ABOUT = "about"
 """Attribute of an unknown error: the kind and subtype that its line speaks of (`BY_SUBJECT`)."""
 
 EACH_MINUTE = "each_minute"
-"""Attribute of what is said over and over by many (pods of one node): only the first of each minute is kept."""
+"""Attribute of what pods say of their node over and over, and whose they are: of each only the first of a minute is kept."""
 
 T = TypeVar("T")
 

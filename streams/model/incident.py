@@ -155,6 +155,11 @@ class Incident:
     schema: int = 1
 
     @property
+    def shown(self) -> tuple[Proof, ...]:
+        """What its readers see: its proofs, then the errors in unknown words."""
+        return (*self.proofs, *(self.unknown_errors or ()))
+
+    @property
     def for_owner(self) -> bool:
         """Whether nobody but the owner of its job has to know of it."""
         return self.audience is Audience.OWNER

@@ -102,19 +102,19 @@ class WatchedLease:
         self.checked_at.append(len(self._proxy.writes))
 
 
-async def when_sent(apply: Callable[[], Awaitable[Outcome]], deadline_s: float = 30.0) -> Outcome:
+async def when_sent(apply: Callable[[], Awaitable[Outcome]]) -> Outcome:
     """The outcome of a request that left; until one has, apply again, as the responder does.
 
     The short time that ends a request which is never answered bounds the connection before it, too, and a busy machine may
     need longer for one: then `Retry` is right. That the request left only once is for the caller to check.
 
     Raises:
-        TimeoutError: none left by the deadline.
+        TimeoutError: none left within 30 seconds.
     """
-    deadline = time.monotonic() + deadline_s
+    deadline = time.monotonic() + 30
     while isinstance(outcome := await apply(), Retry):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing was sent within {deadline_s:g} s: {outcome}")
+            raise TimeoutError(f"nothing was sent within 30 s: {outcome}")
     return outcome
 
 

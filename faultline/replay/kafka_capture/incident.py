@@ -102,8 +102,7 @@ class NeededBy:
             b"|".join(re.escape(one.encode()) for one in sorted(places.names, key=len)), re.IGNORECASE
         )
         self._facts = places.facts
-        shown = (*incident.proofs, *(incident.unknown_errors or ()))
-        self._evidence = {e.coordinates for proof in shown for e in proof.evidence}
+        self._evidence = {e.coordinates for proof in incident.shown for e in proof.evidence}
         self._times = sorted({proof.occurred_at for proof in incident.proofs} | {incident.fault_at})
         self._detector = Detector(incident.cluster)
 

@@ -22,6 +22,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, distinct, dropped_middle, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
+from streams.correlate.state.node_groups import node_group
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -149,16 +150,30 @@ def _occasions(intervals: Iterable[FiringInterval]) -> Iterable[FiringInterval]:
         if interval.end is not None or not all(_recurs(s) for s in interval.sightings):
             yield interval
             continue
-        # Where the middle of many was dropped nobody knows that it was quiet.
-        gaps = dropped_middle(interval.sightings)
+        occasions = list(split_at_gaps(interval.sightings, lambda s: s.at, quiet))
+        unknown = _unknown_stretches(interval.sightings) if len(occasions) > 1 else []
         groups: list[list[Sighting]] = []
-        for group in split_at_gaps(interval.sightings, lambda s: s.at, quiet):
-            if groups and groups[-1][-1].id in gaps:
+        for group in occasions:
+            if groups and any(a <= groups[-1][-1].at and group[0].at <= b for a, b in unknown):
                 groups[-1] += group
             else:
                 groups.append(group)
         for group in groups:
             yield FiringInterval(group[0].at, group[-1].at, group[-1].at + quiet, tuple(group))
+
+
+def _unknown_stretches(sightings: Iterable[Sighting]) -> list[tuple[datetime, datetime]]:
+    """From when to when nobody knows that it was quiet: the middle of many was dropped, of each group by itself."""
+    groups: dict[str, list[Sighting]] = defaultdict(list)
+    for s in sightings:
+        groups[node_group(s)].append(s)
+    return [
+        (s.at, until)
+        for group in groups.values()
+        for dropped in (dropped_middle(group),)
+        for s in group
+        if (until := dropped.get(s.id)) is not None
+    ]
 
 
 def _recurs(s: Sighting) -> bool:

@@ -40,16 +40,23 @@ def of_software(row: NodeRow, hypotheses: Sequence[Hypothesis]) -> dict[SharedGr
     found: dict[SharedGroup, tuple[Hypothesis, ...]] = {}
     own = not any(FAMILY in families()[h.family].explained for h in hypotheses)
     for h in hypotheses:
-        lines = [s for s in h.causes if s.kind == SignalKind.GPU_DRIVER] if h.family == FAMILY else []
-        # Also what was over before one node alone is told of it: it lasted, and others may have it.
-        lasted = h.alone or any(EACH_MINUTE not in s.attributes for s in lines)
-        work = work_at(row, h.fault_at) if lines and not h.since_back else None
-        # A node may be closed for what broke on it, by the workload manager within the second: that work broke nothing.
-        if lines and (lasted or _comes_again(lines)) and (work is None or work.since > h.fault_at):
+        lines = [s for s in h.causes if s.kind == SignalKind.GPU_DRIVER]
+        if h.family != FAMILY or not lines or _broke_at_work(h, row):
+            continue
+        # The node's own lines count as they come, also where all was over before the node alone would be published. What only
+        # its pods tell must come again to count beside other nodes, and hold up a job to count alone.
+        own_lines = h.alone or any(EACH_MINUTE not in s.attributes for s in lines)
+        if own_lines or _comes_again(lines):
             group = SharedGroup(GroupKind.SOFTWARE, _name(lines))
-            sure = own and _is_of_software(lines) and (lasted or _holds_up_jobs(lines))
+            sure = own and _is_of_software(lines) and (own_lines or _holds_up_jobs(lines))
             found[group] = (*found.get(group, ()), replace(h, alone=sure))
     return found
+
+
+def _broke_at_work(h: Hypothesis, row: NodeRow) -> bool:
+    """Whether somebody worked on the node already when it broke: one that is closed because it broke was not broken by that."""
+    work = None if h.since_back else work_at(row, h.fault_at)
+    return work is not None and work.since <= h.fault_at
 
 
 def _is_of_software(lines: Sequence[Sighting]) -> bool:

@@ -24,6 +24,8 @@ from streams.model.signal import BY_SUBJECT
 
 MOST = 4
 """How many different ones an incident shows: whoever reads it looks for one that says more than the rules know."""
+_NODES = 64
+"""Of how many of its nodes an incident's errors are looked for: what thousands share is seen on any of them."""
 _OF_PROGRAMS = ("job.", "nccl.")
 """Kinds of what is said of jobs: on a busy cluster probes fail and pods are killed all day."""
 _NUMBER = re.compile(r"\d[\w.:+-]*")
@@ -59,8 +61,8 @@ def carried(old: Incident, new: Incident, found: tuple[Proof, ...]) -> tuple[Pro
 
 
 def _seen_where(h: Hypothesis, state: State) -> Iterator[Sighting]:
-    """The unknown errors kept of the root's node and of the nodes that it reaches, and of its switch."""
-    for name in {h.root.node, *h.nodes}:
+    """The unknown errors kept of the root's node, of nodes that it reaches, and of its switch."""
+    for name in {h.root.node, *sorted(h.nodes)[:_NODES]}:
         if name is not None and (node := state.nodes.get(name)) is not None:
             yield from of_kind(node.seen, SignalKind.UNKNOWN)
     if h.root.switch is not None and (port := state.ports.get(of_whole(h.root.switch))) is not None:

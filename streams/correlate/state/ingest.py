@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
+from streams.correlate.policy.families import FAILURES, families, is_failure_of_job
 from streams.correlate.policy.link_parts import is_failing, is_order, placed
-from streams.correlate.sightings import ABOUT, Sighting, added, order, sighting, tray_of
+from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
 from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
     is_by_slurm,
@@ -23,6 +23,7 @@ from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.nic_names import merged, naming
+from streams.correlate.state.node_groups import node_group
 from streams.correlate.state.place import Place, Touched, of_whole
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
@@ -257,7 +258,7 @@ class Ingest:
             return
         if is_by_slurm(seen) and (row := self._state.nodes.get(node)) is not None and row.fact is not None:
             return  # Kubernetes knows better: there Slurm's daemon may be a pod that restarts.
-        if self._state.nodes.see(node, _node_group(seen), seen):
+        if self._state.nodes.see(node, node_group(seen), seen):
             touched.nodes.add(node)
             # Only now that it is kept: a name never heard before may make another one ambiguous, and then what is kept under
             # that one moves, this sighting too.
@@ -307,7 +308,7 @@ class Ingest:
         crowded = len(unlisted.names["port"]) >= MAX_UNLISTED // 2 and name not in self._state.ports
         if crowded or not unlisted.admits("port", name, self._state.ports):
             return
-        if self._state.ports.see(name, _node_group(seen), seen):
+        if self._state.ports.see(name, node_group(seen), seen):
             self._topology.add_reported(name)
 
     def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
@@ -446,24 +447,3 @@ def _cable(seen: Sighting) -> LinkFact:
         peer_port=seen.text("peer_port") or None,
         heard=True,
     )
-
-
-def _node_group(seen: Sighting) -> str:
-    """Which sightings of a node, or unknown errors of a switch, are counted together.
-
-    Of a group only the first and the last few are kept. So what must not push one another out is told apart: devices, codes,
-    queues, storage systems, ranks and their process groups.
-    """
-    if is_by_slurm(seen):
-        return f"node.not_ready|{seen.firing}|slurm"
-    if seen.kind == SignalKind.NODE_NOT_READY:
-        return f"node.not_ready|{seen.firing}"  # the same group as `FactRows` keeps a fact's readiness in
-    rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
-    ranks = f"|{rank}|{seen.text('pg')}" if seen.kind.startswith("nccl") else ""
-    said = seen.text("subtype")
-    if seen.kind == SignalKind.UNKNOWN and not said:
-        said = f"{seen.text('author')} {seen.text(ABOUT)}"
-    detail = seen.text("xid") or seen.text("direction") or f"{said}|{seen.text('sxid')}"
-    if seen.kind == SignalKind.NODE_STORAGE:
-        detail = f"{detail}|{storage_system(seen) or ''}"
-    return f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{ranks}"

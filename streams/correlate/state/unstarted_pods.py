@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from streams.correlate.sightings import EACH_MINUTE, Sighting
 from streams.correlate.state.allocations import is_slurm
-from streams.model.entity import Entity
+from streams.model.entity import Entity, PodRef
 from streams.model.kinds import SignalKind
 
 POD = "of_pod"
@@ -27,19 +27,26 @@ def of_gpu_software(seen: Sighting) -> Sighting | None:
     node, subtype = seen.entity.node, _broken(seen)
     if seen.kind != SignalKind.JOB_FAILED or not seen.firing or not node or not subtype:
         return None
-    told = replace(
-        seen,
-        kind=SignalKind.GPU_DRIVER,
-        entity=Entity(seen.entity.cluster, node=node),
-        attributes={"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: True},
-    )
     pod = seen.entity.pod
-    return replace(told, attributes={**told.attributes, POD: pod.key}) if pod is not None else told
+    attributes = {"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: _series(pod)}
+    if pod is not None:
+        attributes[POD] = pod.key
+    return replace(
+        seen, kind=SignalKind.GPU_DRIVER, entity=Entity(seen.entity.cluster, node=node), attributes=attributes
+    )
 
 
 def lacks_runtime(told: Sighting) -> bool:
     """Whether a sighting of a node is that a pod found no runtime for GPUs there."""
     return told.kind == SignalKind.GPU_DRIVER and told.text("subtype") == GPU_RUNTIME
+
+
+def _series(pod: PodRef | None) -> str:
+    """The name that a controller's pods have in common, so that the retries of one job hide no other job's pod.
+
+    Only for what is kept: whose job it is, the inventory says.
+    """
+    return f"{pod.namespace}/{pod.name.rpartition('-')[0]}" if pod is not None else ""
 
 
 def _broken(seen: Sighting) -> str:

@@ -90,6 +90,23 @@ def test_two_jobs_that_miss_it_on_one_node_name_the_node() -> None:
     assert {j.name for j in incident.jobs} == {"job-0", "job-1"}
 
 
+def test_a_pod_that_is_tried_every_few_seconds_hides_no_job_that_misses_it_in_the_same_minute() -> None:
+    """Of the job's minutes none is without the other's tries, and whose pod that is nobody knows."""
+    tries = [
+        replace(s, id=f"other-{i}", entity=replace(s.entity, node="n00"))
+        for i in range(60)
+        for s in (failed("other", 0, 2 + 10 * i, "gpu_runtime", reason="FailedCreatePodSandBox"),)
+    ]
+    (incident,) = story(
+        *tries,
+        placed("job-0", "n00", 0),
+        *lacking("job-0", "n00", 5),
+        placed("job-1", "n00", 100),
+        *lacking("job-1", "n00", 105),
+    )
+    assert (incident.root.node, {j.name for j in incident.jobs}) == ("n00", {"job-0", "job-1"})
+
+
 def test_one_job_that_asks_for_a_runtime_on_many_nodes_accuses_none_of_them() -> None:
     told: list[Signal | PodFact] = []
     for i, node in enumerate(NODES):
