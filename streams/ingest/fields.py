@@ -74,6 +74,7 @@ class FieldNames(Strict):
     texts: tuple[str, ...]
     nested_texts: tuple[str, ...]
     errors: tuple[str, ...]
+    beside: tuple[str, ...]
     line_fields: frozenset[str]
     writers: tuple[str, ...]
     hosts: tuple[str, ...]

@@ -1,17 +1,21 @@
 """What agents on a node conclude about its health and ship as JSON, read as the line that they log for it.
 
 NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`.
-GPUd's states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`. A condition of a
-node, without the node around it (`{"type", "status", "reason", "message"}`), or with its name beside it (`{"node",
-"condition"}`). Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition.
+GPUd's states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`, or one as
+its log has it, whatever `msg` says: `{"msg", "component", "health": "Unhealthy", "reason"}`. A condition of a node, without
+the node around it (`{"type", "status", "reason", "message"}`), or with its name beside it (`{"node", "condition"}`).
+Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition.
 """
 
 from __future__ import annotations
+
+import re
 
 import orjson
 
 from streams.ingest import timestamps
 from streams.ingest.events import kube_objects
+from streams.ingest.fields import fields
 from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
@@ -31,7 +35,10 @@ _OF_A_CONDITION = _CONDITION | {
 }
 _NODES = ("node", "nodeName", "node_name", "hostname", "host", "name")
 _STATUS = ("True", "False", "Unknown")
+_UNHEALTHY = "Unhealthy"
 _MAX_STATES = 100
+_HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
+_NUMBER = re.compile(r"[0-9a-f-]{16,64}")
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
@@ -41,6 +48,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         _add_verdict(event, record, context, into)
     elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
         _add_states(record["component"], states[:_MAX_STATES], context, into)
+    elif _is_state(record):
+        _add_states(record["component"], [record], context, into)
     elif (shown := _condition_of(record, context)) is not None:
         node, bare = shown
         if (condition := kube_objects.condition_of(node, bare)) is not None:
@@ -48,6 +57,15 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     else:
         return False
     return True
+
+
+def _is_state(record: JsonObject) -> bool:
+    """True for a line of a log about a component that is unhealthy, with the reason: its text alone would lose both.
+
+    Without a text it is a document of nobody's schema (`notices.py`).
+    """
+    said = (record.get("component"), record.get("reason"), record.get("msg", record.get("message")))
+    return record.get("health") == _UNHEALTHY and all(isinstance(one, str) and one for one in said)
 
 
 def _condition_of(record: JsonObject, context: RecordContext) -> tuple[str, JsonObject] | None:
@@ -75,7 +93,15 @@ def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, 
 
 def _add_states(component: str, states: list[object], context: RecordContext, into: Opened) -> None:
     for state in states:
-        if isinstance(state, dict) and state.get("health") == "Unhealthy":
+        if isinstance(state, dict) and state.get("health") == _UNHEALTHY:
             reason = str(state.get("reason") or "").replace('"', "'").replace("\n", " ")
             line = f'component is unhealthy component={component} reason="{reason}"'
-            text.read(line, context, into, at=timestamps.any_form(state.get("time")))
+            known = fields(state).origin()
+            at = timestamps.any_form(state.get("time")) or known.at
+            text.read(line, context, into, at=at, node=known.node or _machine(state))
+
+
+def _machine(state: JsonObject) -> str | None:
+    """The host by GPUd's name for its machine; None where that is a number of its own."""
+    name = state.get("machine_id") or state.get("machineID")
+    return name if isinstance(name, str) and _HOST.fullmatch(name) and not _NUMBER.fullmatch(name) else None

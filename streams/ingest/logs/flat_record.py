@@ -24,6 +24,9 @@ HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
 """Bytes (RE2) of a text written as an array of byte values."""
 
 _ERRORS = frozenset(NAMES.errors)
+_BESIDE = frozenset(NAMES.beside)
+_MAX_SHORT = 80
+"""Characters of a text that may leave its point to a field."""
 _HARMLESS = frozenset({"info", "debug", "trace", "notice", "information"})
 _MAX_DEPTH = 4
 """Lists in lists."""
@@ -34,7 +37,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     known = fields(record)
     body = text_of(known)
     if body is None:
-        return _read_nested(record, known, context, into)
+        return _read_nested(record, known, context, into) or _read_error(known, context, into)
+    body = _completed(known, body)
     origin = merged(known.origin(), context.origin)
     if is_chat_record(record):
         origin = Origin(origin.at, origin.node, origin.pod, origin.container, quotation.SOURCE)
@@ -56,7 +60,23 @@ def _error_in(known: Fields, body: str) -> str | None:
         return None
     errors = (known.get(name) for name in NAMES.errors)
     error = next((error for error in errors if isinstance(error, str) and " " in error), None)
-    return error if error is not None and error not in body and body not in error else None
+    return error if error is not None and error not in body and (not body or body not in error) else None
+
+
+def _read_error(known: Fields, context: RecordContext, into: Opened) -> bool:
+    """Add the error of a record that has no text besides; False when it has none."""
+    if (error := _error_in(known, "")) is None:
+        return False
+    into.nested.append((error, context.within(merged(known.origin(), context.origin))))
+    return True
+
+
+def _completed(known: Fields, body: str) -> str:
+    """The text with what it leaves to a field beside it."""
+    if _BESIDE.isdisjoint(known) or len(body) > _MAX_SHORT:
+        return body
+    said = [f"{name}={value}" for name in NAMES.beside if isinstance(value := known.get(name), str) and value]
+    return " ".join((body, *said))
 
 
 def text_of(known: Fields) -> str | None:

@@ -378,3 +378,50 @@ def test_the_output_of_a_slurm_job_is_known_by_a_field_or_its_file(
     assert isinstance(line, LogLine)
     assert line.pod == (PodRef("slurm", job) if job else None)
     assert line.node == "gpu-017"
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"level": "ERROR", "error": {"message": "the quark is gone"}}, "the quark is gone"),
+        ({"level": "ERROR", "message": "", "error": {"message": "the quark is gone"}}, "the quark is gone"),
+        ({"level": "warn", "msg": "alarm raised", "alarm": "QUARK", "from": "9"}, "alarm raised alarm=QUARK"),
+    ],
+)
+def test_what_a_record_leaves_to_fields_beside_its_text_is_read(record: dict[str, Any], said: str) -> None:
+    assert said in [found.text for found in opened(record).observations if isinstance(found, LogLine)]
+
+
+@pytest.mark.parametrize("record", [{"level": "INFO", "error": "no quark at all"}, {"error": {"code": 9}}])
+def test_a_record_without_a_text_and_an_error_in_words_is_no_line(record: dict[str, Any]) -> None:
+    assert not opened(record).observations
+
+
+COMPONENT = {
+    "ts": ISO,
+    "msg": "checked",
+    "component": "quark-9",
+    "health": "Unhealthy",
+    "reason": "two are missing",
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "node"),
+    [
+        ({"machine_id": "gpu-9"}, "gpu-9"),
+        ({"machine_id": "6d5f2c1e-1111-4222-8333-9a8b7c6d5e4f"}, "from-key"),
+        ({"hostname": "gpu-7", "machine_id": "gpu-9"}, "gpu-7"),
+    ],
+)
+def test_a_component_that_its_agent_calls_unhealthy_is_a_verdict_whatever_its_text(
+    machine: dict[str, str], node: str
+) -> None:
+    found = line(COMPONENT | machine)
+    assert (found.node, found.at) == (node, AT)
+    assert found.text == 'component is unhealthy component=quark-9 reason="two are missing"'
+
+
+@pytest.mark.parametrize("health", ["Healthy", "Initializing"])
+def test_a_component_that_is_well_is_what_its_text_says(health: str) -> None:
+    assert line(COMPONENT | {"health": health}).text == "checked"
