@@ -52,10 +52,12 @@ PLACES = {
         "port/ce-9/100GE1/0/17",
     "Nov 21 07:13:13 leaf-9 Bgp: %BGP-3-NOTIFICATION: sent to neighbor 10.9.9.9 (VRF default AS 65009) 4/0 (Hold Timer "
     "Expired Error/None) 0 bytes": "switch/leaf-9",
-    "Nov 21 07:13:13 leaf-9 bgpd[811]: %NOTIFICATION: sent to neighbor swp9 4/0 (Hold Timer Expired) 0 bytes": "port/leaf-9/swp9",
+    "Nov 21 07:13:13 leaf-9 bgpd[811]: %NOTIFICATION: sent to neighbor swp9 4/0 (Hold Timer Expired) 0 "
+    "bytes": "port/leaf-9/swp9",
     "11/21/2026 07:13:13;0001;Server@pbs-9;Node;gpu-9;node down: communication closed": "node/gpu-9",
     "Nov 21 07:13:13 gpu-9 kernel: AMD-Vi: Completion-Wait loop timed out": "node/gpu-9",
-    "Nov 21 07:13:13 filer-9 [filer-9-01: env_mgr: monitor.chassisFan.degraded:alert]: a quark fan is degraded": "node/filer-9",
+    "Nov 21 07:13:13 filer-9 [filer-9-01: env_mgr: monitor.chassisFan.degraded:alert]: a quark fan is "
+    "degraded": "node/filer-9",
     "Nov 21 07:13:13 gpu-7-xcc XCC: FQXSPCA0017M: Sensor GPU 9 Temp has transitioned to critical from a less severe state.":
         "node/gpu-7",
 }  # fmt: skip
@@ -78,23 +80,74 @@ BACKGROUND = (
     # A compaction, a pod that is tried again, a cloud that is full.
     '{"level":"warn","ts":"2026-11-21T07:13:13.101Z","caller":"wal/wal.go:9","msg":"slow fdatasync","took":"2.1s"}',
     'Nov 21 07:13:13 gpu-9 containerd[81]: time="2026-11-21T07:13:13.1Z" level=error msg="RunPodSandbox for '
-    '&PodSandboxMetadata{Name:quark-0,Uid:1a,Namespace:ml,Attempt:0,} failed, error" error="rpc error: failed to setup network"',
+    '&PodSandboxMetadata{Name:quark-0,Uid:1a,Namespace:ml,Attempt:0,} failed, error" error="rpc error: '
+    'failed to setup network"',
     '{"level":"ERROR","time":"2026-11-21T07:13:13.1Z","logger":"controller","message":"failed launching nodeclaim"}',
+    '{"level":"warn","ts":"2026-11-21T07:13:13.101Z","caller":"etcdserver/quark.go:9","msg":"apply '
+    'request took too long","took":"211ms"}',
+    ""
+    '{"level":"info","ts":"2026-11-21T07:13:13.101Z","caller":"zapgrpc/quark.go:9",'
+    '"msg":"raft.node: 8211 lost leader 9117 at term 7"}',
+    '{"level":"info","ts":"2026-11-21T07:13:13.101Z","caller":"v3rpc/quark.go:9","msg":"finished '
+    'defragmenting","size":"811 MB"}',
+    '{"level":"info","ts":"2026-11-21T07:13:13.101Z","caller":"mvcc/quark.go:9","msg":"finished '
+    'scheduled compaction","took":"1.1s"}',
+    # A server that somebody takes out of an address, and one that fails where others are left.
+    "Nov 21 07:13:13 lb-9 haproxy[811]: Server quark-api/cp-9 is going DOWN for maintenance. 0 active "
+    "and 0 backup servers left. "
+    "0 sessions active, 0 requeued, 0 remaining in queue.",
+    "Nov 21 07:13:13 lb-9 haproxy[811]: Server quark-api/cp-9 is DOWN, reason: Layer4 connection "
+    'problem, info: "Connection refused", '
+    "check duration: 0ms. 2 active and 0 backup servers left. 9 sessions active, 0 requeued, 0 remaining in queue.",
+    "Nov 21 07:13:13 lb-9 haproxy[811]: Server quark-api/cp-9 is UP, reason: Layer7 check passed, code: "
+    "200, check duration: 9ms. "
+    "1 active and 0 backup servers online. 0 sessions requeued, 0 total in queue.",
+    # A drive of many, an agent's component that is well, and a sweep of a subnet that found what it knew.
+    '{"level":"INFO","time":"2026-11-21T07:13:13.101Z","message":"Healing of drive /data9 is finished","healed":917}',
+    '{"level":"info","msg":"checked","component":"accelerator-quark","health":"Healthy","reason":"all 8 '
+    'ports are active","host":"gpu-9"}',
+    ""
+    '{"level":"warn","msg":"checked","component":"accelerator-quark","health":"Initializing","reason":"not known yet"}',
+    "Nov 21 07:13:13 123456 [A1B2C3D0] 0x80 -> SUBNET UP",
+    "Nov 21 07:13:13 123456 [A1B2C3D0] 0x02 -> log_notice: Reporting Generic Notice type:3 num:66 (New "
+    "mcast group created) from LID:9 "
+    "GID:ff12::1",
+    "Nov 21 07:13:13 123456 [A1B2C3D0] 0x02 -> log_notice: Reporting Generic Notice type:4 num:144 "
+    "(Local changes, CapabilityMask, "
+    "LinkSpeed or NodeDescription changed) from LID:9 GID:fe80::1",
+    "[ 99.1] cxi_ss1 0000:18:00.0: cxi7[hsn7] CXI_EVENT_LINK_UP",
+    "[ 99.1] hfi1 0000:18:00.0: hfi1_7: 8051: host request done",
+    "Nov 21 07:13:13 oss-9 kernel: LDISKFS-fs (dm-9): mounted filesystem with ordered data mode. Opts: "
+    "errors=remount-ro",
+    "[ 99.1] md/raid:md9: read error corrected (8 sectors at 811 on sdq1)",
+    "(3) Nov21 07:13:13 Worker9 [SessionLocalFile (open)] >> Failed to open chunkFile: 7-811-9. SysErr: "
+    "No such file or directory",
     # The way back, where nothing was wrong before.
+    "Nov 21 07:13:13 leaf-9 PowerManager: %PWRMGMT-5-INPUT_POWER_RESTORED: PowerSupply7 input power has been restored.",
+    "Nov 21 07:13:13 leaf-9 smond[99]: : PSU2(Power supply 2): state changed from BAD to OK",
+    "Nov 21 07:13:13 rk2-bmc phosphor-leak-monitor[9]: Leakage_9_Tray: state changed from LEAK to OK",
     SWITCH_PSU.format("NOTICE", " cleared"),
-    "Nov 21 07:13:13 leaf-9 smond[99]: : /usr/sbin/smond : : Temp7(Board sensor near quark): state changed from HIGH to OK",
+    "Nov 21 07:13:13 leaf-9 smond[99]: : /usr/sbin/smond : : Temp7(Board sensor near quark): state "
+    "changed from HIGH to OK",
     "Nov 21 07:13:13 spine-9 craftd[411]: Major alarm cleared, Fan Tray 7 Failure",
-    "(2) Nov21 07:13:13 XNodeSync [InternodeSyncer] >> Target state changed: Target ID: 9; Old state: Offline; New state: Good",
+    "(2) Nov21 07:13:13 XNodeSync [InternodeSyncer] >> Target state changed: Target ID: 9; Old state: "
+    "Offline; New state: Good",
     "Nov 21 07:13:13 ups-9 upsmon[811]: UPS quark@localhost on line power",
     "[ 99.1] megaraid_sas 0000:18:00.0: 4411 (731s/0x0001/INFO) - VD 00/7 is now OPTIMAL",
     # What a license, an unused port or a person is about.
-    "Nov 21 07:13:13 spine-9 alarmd[411]: Alarm set: License color=YELLOW, class=CHASSIS, reason=License for quark expired",
-    "Nov 21 07:13:13 spine-9 alarmd[411]: Alarm set: Mgmt Eth color=RED, class=CHASSIS, reason=Management Ethernet Link Down",
+    "Nov 21 07:13:13 leaf-9 Ebra: %LINEPROTO-5-UPDOWN: Line protocol on Interface Ethernet7/1, changed "
+    "state to administratively down",
+    "what to do when backend quark-api has no server available!",
+    "Nov 21 07:13:13 spine-9 alarmd[411]: Alarm set: License color=YELLOW, class=CHASSIS, reason=License "
+    "for quark expired",
+    "Nov 21 07:13:13 spine-9 alarmd[411]: Alarm set: Mgmt Eth color=RED, class=CHASSIS, "
+    "reason=Management Ethernet Link Down",
     "Nov 21 07:13:13 spine-9 chassisd[411]: CHASSISD_FRU_OFFLINE_NOTICE: Taking FPC 7 offline: Offlined by cli command",
     # Other programs, and people.
     "Nov 21 07:13:13 gpu-9 quark[9]: part of the existing bootstrap client certificate in /etc/quark.conf is expired",
     "Nov 21 07:13:13 gpu-9 quark[9]: VD 00/7 is now OFFLINE",
-    "did you see %BGP-3-NOTIFICATION: sent to neighbor 10.9.9.9 (VRF default AS 65009) 4/0 (Hold Timer Expired) last night?",
+    "did you see %BGP-3-NOTIFICATION: sent to neighbor 10.9.9.9 (VRF default AS 65009) 4/0 (Hold Timer "
+    "Expired) last night?",
     "- AMD-Vi: Completion-Wait loop timed out",
     '"Alarm set: Fan color=RED, class=CHASSIS, reason=Fan Tray 7 Failure" is what Junos prints',
 )
@@ -108,14 +161,18 @@ def test_what_a_busy_healthy_cluster_prints_is_information_at_most(line: str) ->
 CAUSES = {
     "storage_servers/gpfs_lost": Certainty.WEAK,
     "storage_servers/beegfs_offline": Certainty.WEAK,
+    "storage_servers/beegfs_io": Certainty.WEAK,
     "storage_servers/ceph_device": Certainty.WEAK,
+    "storage/dm_corruption": Certainty.WEAK,
+    "storage/md_unreadable": Certainty.WEAK,
     "storage/megaraid_event": Certainty.LIKELY,
     "storage/zfs_suspended": Certainty.LIKELY,
     "switch_vendors/fan": Certainty.WEAK,
     "switch_vendors/heat": Certainty.WEAK,
 }
-"""Rows that an incident may come of, at most this certain: a RAID volume or pool that is gone, a storage that is not reached,
-and heat of a device that lasts and is not alone. All others are context."""
+"""Rows that an incident may come of, at most this certain: a RAID volume or pool that is gone, a disk that gives back something
+else than was written, or nothing, a storage that is not reached, and heat of a device that lasts and is not alone. All others
+are context."""
 
 
 def _role_of(row: PatternRow, subtype: str) -> tuple[str, Certainty]:
