@@ -124,9 +124,19 @@ class BusyGpus:
 
 def is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
     """Whether the sample's GPU was at work within `gap_ms` of it, as far as that is known."""
+    return _worked(sample, stream, gap_ms) is True
+
+
+def is_idle(sample: Sample, stream: Stream, gap_ms: int) -> bool:
+    """Whether the sample's GPU is known to have had nothing to do within `gap_ms` of it."""
+    return _worked(sample, stream, gap_ms) is False
+
+
+def _worked(sample: Sample, stream: Stream, gap_ms: int) -> bool | None:
+    """Whether the sample's GPU was at work then; None where that is not known."""
     place = gpu_place(sample, stream, whole=True)
     known = stream.rule_state.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
     if known is None:
-        return False
+        return None
     busy, at = cast(tuple[bool, int], known)
-    return busy and abs(at_ms(sample, stream) - at) <= gap_ms
+    return busy if abs(at_ms(sample, stream) - at) <= gap_ms else None

@@ -15,6 +15,7 @@ from zlib import crc32
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, rounded
+from streams.detect.metrics.pairs import is_busy, is_idle
 from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import Owner, owner_of
 from streams.detect.rule_state import Key, RuleTable
@@ -96,7 +97,8 @@ class PeerRule(Rule):
         if place is None:
             return None
         if owner is None:
-            return self.assess(WELL, {}, place, sample, stream)
+            # Nothing is left to be slower than; a bad link stays one, and only its next job's others show when it is well.
+            return self.assess(BETWEEN if self.row.busy else WELL, {}, place, sample, stream)
         summary = self._jobs.counted(sample, stream, owner, value, place.key)
         if summary is None or summary[1] < self.row.floor:
             return None
@@ -106,12 +108,19 @@ class PeerRule(Rule):
         spread = max(deviation * 1.4826, median * _LEAST_SPREAD)
         if verdict == PAST and (low > _LONE or abs(value - median) < _SPREADS * spread):
             verdict = BETWEEN
+        if verdict == PAST and self._rests(sample, stream):
+            verdict = BETWEEN
         measured: dict[str, Attribute] = {
             self.row.says: rounded(value),
             "median": rounded(median),
             "ratio": rounded(ratio),
         }
         return self.assess(verdict, measured, place, sample, stream)
+
+    def _rests(self, sample: Sample, stream: Stream) -> bool:
+        """Whether the GPU has nothing to do, or with `busy` is not known to have: an idle one lowers its clocks and its link."""
+        gap = self.row.gap * stream.spread
+        return not is_busy(sample, stream, gap) if self.row.busy else is_idle(sample, stream, gap)
 
 
 def _with(now: tuple[int, ...], bucket: int) -> tuple[int, ...]:

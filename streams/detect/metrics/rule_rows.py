@@ -158,7 +158,7 @@ class MetricRow(Strict):
     allocated: bool = False
     """Only while the GPU belongs to a pod; starts over with each pod."""
     busy: bool = False
-    """Only while the GPU is busy."""
+    """Only while the GPU is known to be busy. `peers` never speaks of one that is known to be idle."""
     quiet: Duration | None = None
     """Clears after this time without an `increase`, each of which is reported."""
     per: Duration = 1_000
@@ -170,6 +170,7 @@ class MetricRow(Strict):
     floor: float = 0.0
     """A `baseline` below this share of itself has ended and is no fault; `peers` with a median below this are idle."""
     peers: int = 8
+    """Of more GPUs than this there must be samples in a step of `peers`."""
 
     stories: tuple[Story, ...] = Field(min_length=1)
     look_alikes: tuple[Story, ...] = Field(min_length=1)

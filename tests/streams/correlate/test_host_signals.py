@@ -148,6 +148,12 @@ OPENS: dict[str, tuple[list[Signal], str, str, Certainty]] = {
         "gpu/n1/0000:15:00",
         LIKELY,
     ),
+    "a GPU at work whose link runs at a fraction of its job's others": (
+        [sign("node.pcie", "n1", 0, "link_speed", index=5, severity=WARNING)],
+        "straggler",
+        "gpu/n1/0000:15:00",
+        WEAK,
+    ),
     "a kernel panic that nobody else saw": (
         [sign("node.kernel", "n1", 0, "kernel_panic", severity=CRITICAL)],
         "node_down",
