@@ -18,6 +18,7 @@ from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links,
 from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
+from streams.correlate.job_rules.gpu_errors import GpuErrors
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.job_rules.slow_ranks import SlowRanks
@@ -69,6 +70,7 @@ class HostCauses(CauseSource):
         self._evidence_cache, self._links, self._shared = evidence_cache, links, shared
         self._progress = ProgressReports(self._state, self._placements, self._config.slack)
         self._slow_ranks = SlowRanks(evidence_cache, self._placements, self._config)
+        self._gpu_errors = GpuErrors(evidence_cache, self._placements, self._config)
         self._undecided: dict[str, list[LivenessWindow]] = {}
         """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
         self._found: dict[str, list[Hypothesis]] = {}
@@ -83,7 +85,8 @@ class HostCauses(CauseSource):
         """Evaluate the touched nodes and pass what they show on to switches and shared groups."""
         touched, stormy = round_.touched, False
         touched.nodes |= self._undecided_under(touched)
-        touched.nodes |= self._slow_ranks.learn(touched.jobs | touched.placed)
+        for reports in (self._slow_ranks, self._gpu_errors):
+            touched.nodes |= reports.learn(touched.jobs | touched.placed)
         self._progress.forget()
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
@@ -126,7 +129,7 @@ class HostCauses(CauseSource):
         ended = given_back(row, *self._closed_by_us(row))
         cuts = [g.seen_until for g in ended if g.booted]
         found = [
-            *gpu_faults(node, seen, self._incarnations, config, cuts),
+            *gpu_faults(node, seen, self._incarnations, config, cuts, self._gpu_errors.on(node)),
             *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, [*seen, *called_slow], self._incarnations, cuts),

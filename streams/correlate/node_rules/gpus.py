@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.program_errors import confirming
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
+from streams.correlate.policy.families import PROGRAM, RECOVERY_ACTION, at_most, families, is_gauge, level
 from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
@@ -84,26 +85,33 @@ def gpu_faults(
     incarnations: Incarnations,
     config: Config,
     cuts: Sequence[datetime] = (),
+    errors: Sequence[Sighting] = (),
 ) -> list[Hypothesis]:
     """The roots among a node's GPU sightings, sorted by when they began.
 
     Nothing is one fault across `cuts`, the times until which a node that was booted anew and given back reported what is over.
+    `errors` are hardware errors that programs there met.
     """
     reports = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
     names = learned(reports)
     lines = list(without_echoes(sorted((renamed(s, names) for s in reports), key=order)))
     table = families()
     groups: list[_Group] = []
+    proof = confirming(lines, errors) if errors else frozenset()
     for s in lines:
-        if is_gauge(s):
+        if s.id in proof:
+            _place(groups, s, incarnations, config, cuts)
+        if s.id in proof or is_gauge(s):
             continue
         if not s.firing:
             _clear(groups, s)
         elif table.role(s) == "cause":
             _place(groups, _located(s, lines), incarnations, config, cuts)
     for s in lines:
-        if s.firing and (is_gauge(s) or table.role(s) != "cause"):
+        if s.firing and s.id not in proof and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
+    for s in errors:
+        _take_error(groups, s, proof, incarnations, config)
     return [_hypothesis(node, group, _incarnation(groups, group, incarnations)) for group in groups]
 
 
@@ -191,6 +199,22 @@ def _accompany(groups: list[_Group], s: Sighting, config: Config) -> None:
             return
 
 
+def _take_error(
+    groups: list[_Group],
+    error: Sighting,
+    proof: frozenset[str],
+    incarnations: Incarnations,
+    config: Config,
+) -> None:
+    """A program's error is of the fault that metrics confirm, from the first one on until that is over."""
+    family = families().family_of(error)
+    for group in reversed(groups):
+        mine = [s for s in group.causes if s.id in proof and families().family_of(s) == family]
+        if mine and not _is_over(groups, group, error.at, incarnations, config):
+            group.causes = sorted((*group.causes, error), key=order)
+            return
+
+
 def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
     table = families()
     best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
@@ -202,6 +226,9 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
         # What a GPU needs because the other end of its link failed is no evidence against the GPU.
         victim = all(table.blames_its_peer(s) for s in group.causes if table.family_of(s) == family)
         certainty = Certainty.LIKELY if victim else Certainty.DECISIVE
+    by_programs = any(RELAYED in s.attributes and s.text("subtype") == PROGRAM for s in group.causes)
+    if by_programs and all(is_gauge(s) or table.role(s) != "cause" for s in group.causes):
+        certainty = at_most(certainty, Certainty.LIKELY)
     first = group.first
     root = _entity(group)
     return Hypothesis(
@@ -213,7 +240,7 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
         fault_at=first,
         last_at=max(s.at for s in group.causes),
         ready_at=min(s.seen_at for s in group.causes) + _settles(group, family),
-        rule="recovery action" if recovery else "hardware evidence",
+        rule="recovery action" if recovery else "program and metric" if by_programs else "hardware evidence",
         cleared_at=group.cleared_at,
         flaps=group.flaps,
         causes=tuple(group.causes),

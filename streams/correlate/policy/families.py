@@ -32,6 +32,8 @@ Role = Literal["cause", "application", "symptom", "context"]
 FoundOn = Literal["gpu", "node", "job", "own"]
 Stops = Literal["open", "near", "never"]
 
+PROGRAM = "program"
+"""The subtype at its node of what a program says of hardware (`at_node` of a row)."""
 RECOVERY_ACTION = 154
 """GPU_RECOVERY_ACTION_CHANGED: no fault by itself, it carries what the driver requires (Xid catalog, 154)."""
 
@@ -84,6 +86,8 @@ class SignalRule(Strict):
     starts: bool = False
     local: bool = False
     shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
+    at_node: SignalKind | None = None
+    confirms: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:
