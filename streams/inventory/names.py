@@ -43,6 +43,8 @@ class Names(Strict):
     control_plane_labels: tuple[str, ...]
     host_names: tuple[str, ...]
     """Labels and annotations that hold names of the machine, separated by commas."""
+    host_numbers: frozenset[str]
+    """The same without their prefix and dashes, of a site's own that hold the machine's serial number or service tag."""
     starters: frozenset[str]
     not_jobs: frozenset[str]
     services: frozenset[str]

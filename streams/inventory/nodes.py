@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.node_notices import node_notice
@@ -29,6 +30,9 @@ _JOINING = timedelta(minutes=2)
 
 _DISTINCT = re.compile(r"(?=.*[a-z])[a-z0-9][\w.:-]{3,252}")
 """A name that identifies a machine by itself. Its number in a scale set does not."""
+
+_NUMBER = re.compile(r"(?=.*\d)[a-z0-9][a-z0-9-]{4,62}")
+"""A serial number or a service tag. What is shorter may be anybody's name in a log."""
 
 _SCALE_SET = re.compile(r"(?i)/virtualMachineScaleSets/([\w.-]{1,128})/virtualMachines/(\d{1,6})$")
 """A machine of an Azure scale set, which Azure itself calls `SET_NUMBER`."""
@@ -136,3 +140,12 @@ def _machine_names(node: KubeObject, labels: Iterable[str]) -> Iterator[str]:
         for name in (*names().host_names, *labels):
             for one in re.split(r"[,\s]+", str(written.get(name) or "")):
                 yield one.rpartition("/")[2]
+        for key, value in written.items():
+            if _is_number_of_host(key) and _NUMBER.fullmatch(str(value).lower()):
+                yield str(value)
+
+
+@lru_cache(4096)
+def _is_number_of_host(key: str) -> bool:
+    """Whether a label's key names the serial number of the machine; all nodes bear the same few dozen."""
+    return re.sub("[-_.]", "", key.rpartition("/")[2].lower()) in names().host_numbers

@@ -48,6 +48,10 @@ from tests.streams.inventory.objects import AT, node
             ("gpu-01.ib.example", "rack3-u7"),
         ),
         ({}, {}, {"labels": {"faultline.dev/serial-number": "CZ2D0X1"}}, ("cz2d0x1",)),
+        ({}, {}, {"labels": {"hw.example.org/service-tag": "QX41ZB2"}}, ("qx41zb2",)),
+        ({}, {}, {"annotations": {"example.org/serialNumber": "S-2204-77A"}}, ("s-2204-77a",)),
+        ({}, {}, {"labels": {"example.org/serial": "B7", "example.org/asset-tag": "not-tagged"}}, ()),
+        ({}, {}, {"labels": {"example.org/chassis-serial": "QX41ZB2"}}, ()),
         ({}, {}, {"annotations": {"metal3.io/BareMetalHost": "metal/bmh-7"}}, ("bmh-7",)),
     ],
 )
