@@ -1,7 +1,7 @@
 """Coolant units and power feeds that tell why nodes are hot, or dark, where no node's labels say which of them serves it.
 
 The one of its kind that complains while parts are in trouble is the culprit of them all. Where several do, the one that says it
-serves them is, else none.
+serves them is, else none. Beside a device that complains a few nodes are enough that would be no event of their rack alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import islice
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER
-from streams.correlate.node_rules.shared_parts import GONE, Trouble, peak, together
+from streams.correlate.node_rules.power_inputs import loses_input
+from streams.correlate.node_rules.shared_parts import GONE, Trouble, is_brake, peak, together
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import INPUTS
@@ -81,7 +82,96 @@ def by_device(
             later = (t for t in placeless if _lasts_at(t, complaint))
             joined = (*episode, complaint, *others, *later)
             moved |= {t.hypothesis.id: complaint.parts[0] for t in joined if t.hypothesis.id not in moved}
+    for kind in sorted(part_policy().feeds):
+        moved |= _of_few(moved, kind, ordered, devices, parts)
     return moved
+
+
+def _of_few(
+    moved: Mapping[str, Part],
+    kind: str,
+    ordered: Sequence[Trouble],
+    devices: Mapping[str, Sequence[Trouble]],
+    parts: PartIndex,
+) -> dict[str, Part]:
+    """By id of a hypothesis: the device of which it is an event, though too few nodes have one to be an event of their part.
+
+    One node of a rack that the device serves is enough. Of hosts that nobody knows it takes two, at about the same time; where
+    devices of several places complain then, it is the cluster's power.
+    """
+    policy = part_policy()
+    complaints = [
+        t
+        for _, theirs in sorted(devices.items())
+        for t in theirs
+        if t.parts[0].kind == kind
+        and t.hypothesis.id not in moved
+        and (kind == policy.feeds_hot or _is_of_power(t))
+    ]
+    complaints.sort(key=lambda t: (t.start, t.node))
+    left = [
+        t
+        for t in (ordered if complaints else ())
+        if t.hypothesis.family == POWER and t.hypothesis.id not in moved and not t.of_itself
+    ]
+    found: dict[str, Part] = {}
+    serves = {t.hypothesis.id: _served(t, parts) for t in complaints}
+    for complaint in complaints if left else ():
+        served = serves[complaint.hypothesis.id]
+        rivals = [t for t in complaints if t.node != complaint.node and _are_one_time(t, complaint)]
+        beside = [t for t in rivals if _are_one_place(t, complaint, serves)]
+        if complaint.hypothesis.id in found or (beside and kind == policy.feeds_hot):
+            continue
+        root = complaint.parts[0]
+        mine = [t for t in left if not served.isdisjoint(t.parts) and _suffers(t, complaint)]
+        unknown = [t for t in left if _speaks_beside(t, complaint, served, parts)]
+        if len(beside) == len(rivals):
+            mine += unknown if mine or len({t.node for t in unknown}) >= _SEVERAL else ()
+        elif not mine and len({t.node for t in unknown}) >= _SEVERAL:
+            root, mine, beside = Part(*INPUTS), unknown, rivals
+        if mine := [t for t in mine if t.hypothesis.id not in found]:
+            found |= {t.hypothesis.id: root for t in (complaint, *beside, *mine)}
+    return found
+
+
+def _are_one_time(one: Trouble, other: Trouble) -> bool:
+    """Whether what two devices report may be one event: feeds fail at once, coolant units one beside the other."""
+    first, second = sorted((one, other), key=lambda t: t.start)
+    within = part_policy().power.within
+    until = first.hypothesis.cleared_at if first.parts[0].kind == part_policy().feeds_hot else first.start
+    return until is None or second.start <= until + within
+
+
+def _are_one_place(one: Trouble, other: Trouble, serves: Mapping[str, Set[Part]]) -> bool:
+    """Whether two devices serve the same racks, as far as anything tells."""
+    mine, theirs = serves[one.hypothesis.id], serves[other.hypothesis.id]
+    return not mine.isdisjoint(theirs) if mine and theirs else _stands_at(one) == _stands_at(other)
+
+
+def _suffers(t: Trouble, complaint: Trouble) -> bool:
+    """Whether a node of a rack that a device serves has what such a device brings about, at the time at which it would."""
+    policy, ended = part_policy(), complaint.hypothesis.cleared_at
+    if complaint.parts[0].kind == policy.feeds_hot:
+        since, until = complaint.start, ended or complaint.hypothesis.last_at + policy.complains_before
+        return any(s.kind in _HEAT for s in t.hypothesis.causes) and since <= t.start <= until
+    if is_brake(t):
+        return complaint.start <= t.start and (ended is None or t.start <= ended)
+    return _is_of_power(t) and abs(t.start - complaint.start) <= policy.power.within
+
+
+def _is_of_power(t: Trouble) -> bool:
+    return any(s.kind == SignalKind.NODE_POWER for s in t.hypothesis.causes)
+
+
+def _speaks_beside(t: Trouble, complaint: Trouble, served: Set[Part], parts: PartIndex) -> bool:
+    """Whether a host of which nobody knows where it stands lost an input as a feed complained. Its name may tell otherwise."""
+    policy = part_policy()
+    if complaint.parts[0].kind != policy.feeds_dark or not loses_input(t):
+        return False
+    if abs(t.start - complaint.start) > policy.sudden.within:
+        return False
+    # With a rack that is known it is one of those the device serves, and counted, or of another one.
+    return not served or all(p.kind not in policy.places for p in (*t.parts, *parts.named_in(t.node)))
 
 
 def _meanwhile(episode: Sequence[Trouble], devices: Mapping[str, Sequence[Trouble]]) -> list[Trouble]:
@@ -187,4 +277,5 @@ _LETTER = re.compile(r"(?<=\d)[-_]?[ab]$")
 _WORDS = ("", "r", "rack", "rack-", "rack_")
 """What may stand before the number of a rack that is told by its number alone."""
 _MAX_SERVED = 64
+_SEVERAL = 2
 _HEAT = (SignalKind.GPU_THERMAL, SignalKind.NODE_THERMAL)
