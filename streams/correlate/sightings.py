@@ -148,9 +148,14 @@ def _preference(one: Sighting) -> tuple[datetime, str]:
     return (one.seen_at, one.evidence[0].coordinates if one.evidence else "")
 
 
+ACCESS_PORT = "access_port"
+"""Of a port of a switch tray that went down: it may as well be what is at its other end."""
+_OF_TRAY = ("switch_tray", ACCESS_PORT)
+
+
 def tray_of(one: Sighting) -> str | None:
-    """The NVLink switch tray that a line says to fail: the one that it names, else the one that wrote it."""
-    return (one.text("tray") or one.entity.switch) if one.text("subtype") == "switch_tray" else None
+    """The NVLink switch tray that a line says to fail, or to lose a link: the one that it names, else the one that wrote it."""
+    return (one.text("tray") or one.entity.switch) if one.text("subtype") in _OF_TRAY else None
 
 
 def firing(sightings: Iterable[Sighting]) -> list[Sighting]:

@@ -71,6 +71,13 @@ class Starts(Enough):
         return timedelta(seconds=self.quiet_s)
 
 
+class Links(Enough):
+    """When links fail on nodes of one NVLink domain because of what they end at."""
+
+    part: str
+    to_one_tray: int
+
+
 class Inputs(Strict):
     """When hosts have lost one of their power inputs together."""
 
@@ -111,6 +118,7 @@ class PartPolicy(Strict):
     hearsay_settles_s: float
     unfelt_s: float
     blaming: int
+    nvlink: Links
     covers: float
     all: float
     several: int

@@ -30,8 +30,10 @@ from streams.correlate.sightings import latest_end, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import GroupKind, SharedGroup
+from streams.inventory.parts import shared_parts
 from streams.model.clock import span
-from streams.model.entity import Entity, Part
+from streams.model.entity import NAMED, Entity, Part
+from streams.model.hostnames import short
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
@@ -193,8 +195,8 @@ def _episodes(
     if not mine or (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
         return []
     found = []
-    for episode in map(_in_common, together(mine, rule.within)):
-        if not episode:
+    for group in together(mine, rule.within):
+        if not (episode := _in_common(group)):
             continue
         began = episode[0].start
         size = parts.size(part, began)
@@ -204,11 +206,33 @@ def _episodes(
         if by_power and POWER not in families_:
             continue
         nodes = frozenset(t.node for t in episode if not t.of_itself)
-        if any(t.of_itself for t in episode) or rule.are_met(
-            peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size
+        if (
+            any(t.of_itself for t in episode)
+            or rule.are_met(_peak_of(episode), size)
+            or (
+                not by_power
+                and part.kind == table.nvlink.part
+                and not _gpu_failed(group)
+                and _are_of_switch(episode, size)
+            )
         ):
             found.append(_Episode(part, tuple(episode), nodes, size))
     return found
+
+
+def _peak_of(episode: Iterable[Trouble]) -> int:
+    return peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode)
+
+
+def _are_of_switch(episode: Iterable[Trouble], size: int) -> bool:
+    """Whether links fail on so many nodes of an NVLink domain that it is what they end at."""
+    return part_policy().nvlink.are_met(
+        _peak_of(t for t in episode if t.hypothesis.family == IncidentFamily.GPU_NVLINK), size
+    )
+
+
+def _gpu_failed(group: Iterable[Trouble]) -> bool:
+    return any(t.hypothesis.domain == "gpu" and t.hypothesis.certainty is Certainty.DECISIVE for t in group)
 
 
 @dataclass(slots=True)
@@ -288,10 +312,7 @@ def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
         hit[t.hypothesis.family].add(t.node)
     least = part_policy().sudden.nodes
     blaming = {t.node for t in episode if _blames(t)}
-    failed = any(
-        t.hypothesis.domain == "gpu" and t.hypothesis.certainty is Certainty.DECISIVE for t in episode
-    )
-    enough = len(blaming) >= part_policy().blaming and not failed
+    enough = len(blaming) >= part_policy().blaming and not _gpu_failed(episode)
     return [
         t
         for t in episode
@@ -385,7 +406,7 @@ def part_faults(
             )
             if _are_links(mine):
                 near = {part}.union(*(parts.at(node) for node in hit))
-                fault = of_tray(fault, trays, partial(_stands_in, near, parts))
+                fault = of_tray(fault, trays, partial(_stands_in, near, parts), _most_links(mine))
             found.append(fault)
     return found
 
@@ -395,8 +416,14 @@ def _ran_on(gone: Trouble, lost: Iterable[Hypothesis]) -> bool:
 
 
 def _stands_in(near: Set[Part], parts: PartIndex, device: str) -> bool | None:
-    """Whether a device stands in one of these parts, by the rack or domain in its name; None where it names none."""
+    """Whether a device stands in one of these parts, by the rack or domain in its name; None where it names none.
+
+    Else by how its name begins, if nodes' names begin so: `hx07s3` stands with `hx07t01`.
+    """
     named = {part for part in parts.named_in(device) if part.kind in part_policy().places}
+    if not named:
+        begins = Part(NAMED, shared_parts(short(device), {}).parts.get(NAMED, ""))
+        named = {begins} if parts.size(begins) else set()
     return not near.isdisjoint(named) if named else None
 
 
@@ -408,6 +435,16 @@ def _are_links(mine: Collection[Trouble]) -> bool:
             families().family_of(s) == IncidentFamily.GPU_NVLINK for s in t.hypothesis.causes
         )
     return sum(of_links.values()) >= part_policy().covers * len(of_links)
+
+
+def _most_links(mine: Iterable[Trouble]) -> int:
+    """How many links failed on the GPU that lost most of them, as far as their numbers are reported."""
+    links: dict[str, set[str]] = defaultdict(set)
+    for t in mine:
+        for s in t.hypothesis.causes:
+            if number := s.text("link"):
+                links[s.entity.key].add(number)
+    return max(map(len, links.values()), default=0)
 
 
 def root_of(cluster: str, part: Part) -> Entity:
