@@ -19,13 +19,14 @@ class Facility(PatternFamily):
     """Reads lines of coolant units, and of gateways that ask them."""
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
-        """As the row says, at the unit; None where neither the host nor what stands before the message is one.
+        """As the row says, at the unit; None where neither the host, the program nor what stands before the message is one.
 
         An agent on every node that prints the alarm of a unit would make all of these nodes look hot.
         """
         found = super().finding(hit, line, stream)
         before = line.text[max(line.start, hit.start - _BEFORE) : hit.start]
         named = [match[0] or "" for match in _NAME.finditer(before)]
-        own = [line.node] if line.node is not None else []
+        # A unit without a name in DNS sends under its address, and its syslog names it where others put the program.
+        own = filter(None, (line.node, line.source))
         unit = next((name for name in (*own, *named) if device_kind(name) == _COOLANT), None)
         return found._replace(node=unit) if found is not None and unit is not None else None

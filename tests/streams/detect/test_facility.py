@@ -12,6 +12,8 @@ from tests.streams.detect.lines import is_unknown, signals
     [
         ("Nov 21 07:13:13 cdu-9 loopd[7]: ALARM 4 loop flow low 31 LPM", "cdu-9"),
         ("Nov 21 07:13:13 bms-1 gw[7]: row-2 CDU-09: ALARM 4 loop flow low 31 LPM", "CDU-09"),
+        ("<12>Nov 21 07:13:13 10.9.0.4 CDU-09: ALARM 4 loop flow low 31 LPM", "CDU-09"),
+        ("<12>Nov 21 07:13:13 10.9.0.4 CDU-09 WARNING: loop flow 61 LPM under the minimum 75 LPM", "CDU-09"),
         ("Nov 21 07:13:13 gpu-7 agent[7]: ALARM 4 loop flow low 31 LPM on cdu-9", None),
         ("Nov 21 07:13:13 gpu-7 kernel: ALARM 4 loop flow low 31 LPM", None),
     ],
