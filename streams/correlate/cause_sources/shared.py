@@ -170,7 +170,7 @@ class SharedCauses(CauseSource):
         if told != TrayReports():
             self._trays[node] = told
         complaints = complaints_of(node, hypotheses, seen) if fact is None and part is None else ()
-        if complaints != self._devices.pop(node, ()) and NODES in self._troubled:
+        if complaints != self._devices.pop(node, ()):
             touched.add(NODES)
         if complaints:
             self._devices[node] = complaints

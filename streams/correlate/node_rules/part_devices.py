@@ -116,7 +116,7 @@ def _of_few(
     ]
     found: dict[str, Part] = {}
     serves = {t.hypothesis.id: _served(t, parts) for t in complaints}
-    for complaint in complaints if left else ():
+    for complaint in complaints:
         served = serves[complaint.hypothesis.id]
         rivals = [t for t in complaints if t.node != complaint.node and _are_one_time(t, complaint)]
         beside = [t for t in rivals if _are_one_place(t, complaint, serves)]
@@ -129,7 +129,9 @@ def _of_few(
             mine += unknown if mine or len({t.node for t in unknown}) >= _SEVERAL else ()
         elif not mine and len({t.node for t in unknown}) >= _SEVERAL:
             root, mine, beside = Part(*INPUTS), unknown, rivals
-        if mine := [t for t in mine if t.hypothesis.id not in found]:
+        mine = [t for t in mine if t.hypothesis.id not in found]
+        # Coolant that no longer flows is an event where no node is hot yet, too, if it lasts; a feed that fails is one anyway.
+        if mine or (served and any(s.text("subtype") in policy.unfelt for s in complaint.hypothesis.causes)):
             found |= {t.hypothesis.id: root for t in (complaint, *beside, *mine)}
     return found
 

@@ -117,6 +117,7 @@ class PartPolicy(Strict):
     hearsay: Enough
     hearsay_settles_s: float
     unfelt_s: float
+    unfelt: frozenset[str]
     blaming: int
     nvlink: Links
     covers: float
@@ -154,7 +155,7 @@ class PartPolicy(Strict):
         return timedelta(seconds=self.hearsay_settles_s)
 
     @property
-    def unfelt(self) -> timedelta:
+    def unfelt_lasts(self) -> timedelta:
         """How long a part must tell of heat while none of its nodes is in trouble."""
         return timedelta(seconds=self.unfelt_s)
 

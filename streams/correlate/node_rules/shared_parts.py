@@ -483,7 +483,7 @@ def _fault(
     needed = min([needed, *(h.ready_at for h in spoken)])
     # A pump that stops and starts again harms nobody: heat must last while the part's nodes are well.
     hot = bool(spoken) and all(s.kind == SignalKind.NODE_THERMAL for h in spoken for s in h.causes)
-    alone = min(h.ready_at for h in spoken) + part_policy().unfelt if hot and not nodes else None
+    alone = min(h.ready_at for h in spoken) + part_policy().unfelt_lasts if hot and not nodes else None
     facts: dict[str, Attribute] = {"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)}
     guess = any(part.kind in t.guessed for t in mine)
     enough = part_policy().power if family == POWER else part_policy().sudden

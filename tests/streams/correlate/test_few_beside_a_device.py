@@ -99,3 +99,38 @@ def test_what_it_does_not_explain_is_not_its_doing(name: str) -> None:
     roots = {i.root.key for i in world.incidents()}
     hit = {f"node/{s.entity.node}" for s in APART[name] if s.entity.node != PDU}
     assert roots == {f"node/{PDU}", *hit}
+
+
+CDU, LOOP = "CDU-W02", "part/coolant-loop/CDU-W02"
+
+
+def flows_low(
+    seconds: float = 0, device: str = CDU, subtype: str = "coolant", *, back: bool = False
+) -> Signal:
+    return sign("node.thermal", device, seconds, subtype, severity=Severity.WARNING, cleared=back)
+
+
+@pytest.mark.parametrize("order", ["as it was", "backwards", "restarted"])
+def test_a_single_hot_node_of_its_rack_is_the_doing_of_the_coolant_unit(order: str) -> None:
+    hot = sign("gpu.thermal", MINE[2], 1500, "thermal_slowdown", index=1)
+    incident = played([flows_low(), hot], order).only()
+    assert (incident.root.key, incident.nodes) == (LOOP, (MINE[2],))
+
+
+def test_a_loop_that_no_longer_flows_is_an_event_when_it_lasts_though_no_node_is_hot() -> None:
+    world = played([flows_low()], until=840)
+    assert not world.published
+    world.pass_to(1200, step=10)
+    assert (world.only().root.key, world.only().nodes) == (LOOP, ())
+
+
+UNFELT: dict[str, list[Signal]] = {
+    "a quarter of an hour is not over": [flows_low(), flows_low(700, back=True)],
+    "a unit that is at no known rack": [flows_low(device="cdu-9")],
+    "what is no matter of its flow": [flows_low(subtype="temperature")],
+}
+
+
+@pytest.mark.parametrize("name", UNFELT)
+def test_what_a_coolant_unit_reports_while_all_nodes_are_well_is_else_no_event(name: str) -> None:
+    assert not played(UNFELT[name], until=3000).published
