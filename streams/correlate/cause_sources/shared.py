@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.imex_peers import imex_faults, is_of_peer, of_imex
 from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
 from streams.correlate.node_rules.job_starts import of_starts, start_faults
 from streams.correlate.node_rules.node_outages import (
@@ -94,6 +95,7 @@ class SharedCauses(CauseSource):
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._printed: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._imex: GroupIndex[tuple[Sighting, ...]] = GroupIndex()
         self._starts: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._stored_by = 0
@@ -113,11 +115,12 @@ class SharedCauses(CauseSource):
         """
         fact, kinds = row.fact, {group[0].kind for group in row.seen.values()}
         rolled = SignalKind.UNKNOWN in kinds and any(is_of_rollout(group[0]) for group in row.seen.values())
-        silent = kinds.isdisjoint(_TOLD_KINDS) and not rolled if fact is not None else not kinds
+        peers = SignalKind.GPU_DRIVER in kinds and any(is_of_peer(group[0]) for group in row.seen.values())
+        silent = kinds.isdisjoint(_TOLD_KINDS) and not rolled and not peers if fact is not None else not kinds
         if not hypotheses and silent:
             # Of most nodes that report something nothing is wrong: nothing of what follows finds anything to keep.
             if node not in self._telling:
-                return self._of_inventory()
+                return self._of_inventory() | self._reached(node)
             self._telling.discard(node)
         else:
             self._telling.add(node)
@@ -182,6 +185,7 @@ class SharedCauses(CauseSource):
             software |= of_rollout(self._cluster, node, row)
         touched |= self._software.put(node, software)
         touched |= self._printed.put(node, of_output(hypotheses))
+        touched |= self._imex.put(node, of_imex(node, row, self._host) if peers and fact is not None else {})
         conditions = SignalKind.NODE_CONDITION in kinds
         starts = of_starts(self._cluster, node, row, hypotheses) if conditions else {}
         touched |= self._starts.put(node, starts)
@@ -199,7 +203,15 @@ class SharedCauses(CauseSource):
         absences = self._absences(node, row, gone_alone)
         self._expect([a.hypothesis for a in absences])
         touched |= self._absent.put(node, {NODES: absences} if absences else {})
-        return touched | self._of_inventory()
+        return touched | self._of_inventory() | self._reached(node)
+
+    def _reached(self, node: str) -> set[SharedGroup]:
+        """The group of those who do not reach a node, if there are any: whether it was there may be known only now."""
+        group = SharedGroup(GroupKind.IMEX, node)
+        return {group} if group in self._imex else set()
+
+    def _host(self, name: str, at: datetime) -> str | None:
+        return self._topology.hosts.find(name, at).node
 
     def _of_inventory(self) -> set[SharedGroup]:
         """The groups to re-evaluate because the inventory tells of other nodes by now, whatever node is looked at."""
@@ -384,6 +396,10 @@ class SharedCauses(CauseSource):
                 return start_faults(self._cluster, group, self._starts.of(group), self._incarnations)
             case GroupKind.OUTPUT:
                 return printed_faults(self._cluster, group, self._printed.of(group), self._incarnations)
+            case GroupKind.IMEX:
+                row, domain = self._state.nodes.get(group.name), self._domain_of(group.name)
+                known = self._topology.parts.size(domain) if domain is not None else 0
+                return imex_faults(self._cluster, group, self._imex.of(group), row, known, self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
         troubles = self._held_in(group)
@@ -397,6 +413,10 @@ class SharedCauses(CauseSource):
             self._trays,
         )
         return [of_inputs(fault, troubles, self._inputs, self._topology.nodes_known_at) for fault in found]
+
+    def _domain_of(self, node: str) -> Part | None:
+        kind = part_policy().nvlink.part
+        return next((part for part in self._topology.parts.at(node) if part.kind == kind), None)
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""

@@ -78,6 +78,18 @@ class Links(Enough):
     to_one_tray: int
 
 
+class Peers(Enough):
+    """When nodes do not reach a service of one of them."""
+
+    lasts_s: float
+    peers: int
+
+    @property
+    def lasts(self) -> timedelta:
+        """How long they must go on not to."""
+        return timedelta(seconds=self.lasts_s)
+
+
 class Inputs(Strict):
     """When hosts have lost one of their power inputs together."""
 
@@ -120,6 +132,7 @@ class PartPolicy(Strict):
     unfelt: frozenset[str]
     blaming: int
     nvlink: Links
+    imex: Peers
     covers: float
     all: float
     several: int

@@ -54,6 +54,8 @@ class GroupKind(StrEnum):
     """A version of GPU software, or how it is broken."""
     STARTS = "job-starts"
     """A step of the workload manager before or after each job."""
+    IMEX = "imex"
+    """A node whose service for memory that is shared over NVLink others do not reach."""
     OUTPUT = JOB_OUTPUT
     """What the pods of one namespace print."""
     INPUTS = "power-inputs"
