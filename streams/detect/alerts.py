@@ -23,6 +23,7 @@ from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Alert
 from streams.model.signal import RACK, SERVES, Severity, SignalState
+from streams.model.switch_descriptions import read_description
 
 UNMAPPED = SignalKind.ALERT_UNMAPPED
 """An alert whose own label names an unknown kind: nothing acts on it, and the author of its rule can find it."""
@@ -219,7 +220,8 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
     """The finding with the place that the labels name, as far as it fits the kind."""
     attributes = dict(finding.attributes)
     family = finding.kind.partition(".")[0]
-    switch = _first(labels, _SWITCHES)
+    described = _first(labels, _SWITCHES)
+    switch = read_description(described).name if described is not None else None
     gpu = nic = port = pod = job = None
     if family == "gpu":
         gpu = _gpu(labels)

@@ -176,9 +176,12 @@ def _span(match: Match) -> tuple[int, int]:
 
 
 def _end(groups: Mapping[str, str]) -> End:
+    port = groups.get("port") or groups.get("second_port") or groups.get("third_port")
+    chip = groups.get("chip")
+    within = [part for part in (groups.get("board"), chip if chip not in ("U1", "U01") else None) if part]
     return End(
         groups.get("switch"),
-        groups.get("port") or groups.get("second_port") or groups.get("third_port"),
+        "/".join((*within, port)) if port is not None else None,
         groups.get("host"),
         groups.get("nic") or groups.get("second_nic"),
         groups.get("name"),

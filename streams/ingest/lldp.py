@@ -18,6 +18,7 @@ from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
 from streams.model.record import Neighbour
+from streams.model.switch_descriptions import read_description
 
 HINTS = (
     rb'"lldp\\{0,2}"\s{0,8}:\s{0,8}[\[{]',
@@ -48,6 +49,7 @@ _SUBNET = re.compile(
     rf"{_END % 'remote_port'}\"(?P<remote>[^\"\n]{{1,192}})\""
 )
 """One line of `iblinkinfo -l`: both ends with their node descriptions, which are `HOST DEVICE` for a host."""
+_SUBNET_PORT = re.compile(r"(?:[LSU]\d{1,3}/){0,2}\d{1,4}")
 _HOST_DEVICE = re.compile(
     r"(?P<host>[\w.-]{1,128})[ /](?P<device>(?:mlx[45]_|HCA-|hfi1_|ibp|qib)[\w.-]{1,32})"
 )
@@ -140,10 +142,14 @@ def _in_subnet(text: str) -> Iterator[Neighbour]:
         device, remote = match["device"].strip(), match["remote"].strip()
         if _HOST_DEVICE.fullmatch(device):
             continue
+        switch = read_description(device)
+        port = switch.port(match["port"])
         if (host := _HOST_DEVICE.fullmatch(remote)) is not None:
-            yield Neighbour(device, match["port"], host["host"], host["device"], False, "switch")
-        else:
-            yield Neighbour(device, match["port"], remote, match["remote_port"], True, "switch")
+            yield Neighbour(switch.name, port, host["host"], host["device"], False, "switch")
+            continue
+        other = read_description(remote)
+        if other.name != switch.name:  # the cards of a director are joined inside it, by no cable
+            yield Neighbour(switch.name, port, other.name, other.port(match["remote_port"]), True, "switch")
 
 
 def cables(cluster: str, heard: Iterable[Neighbour], at: datetime) -> list[LinkFact]:
@@ -156,7 +162,7 @@ def cables(cluster: str, heard: Iterable[Neighbour], at: datetime) -> list[LinkF
     switches |= {
         n.remote
         for n in rows
-        if n.bridges and (_SWITCH_PORT.match(n.remote_port) or n.remote_port.isdecimal())
+        if n.bridges and (_SWITCH_PORT.match(n.remote_port) or _SUBNET_PORT.fullmatch(n.remote_port))
     }
     found: dict[str, LinkFact] = {}
     for n in rows:

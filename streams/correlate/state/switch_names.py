@@ -1,5 +1,7 @@
 """What a switch is called: lines and collectors name it with its domain or without, the site's cabling in one way.
 
+Cabling that was made from a listing of a subnet has node descriptions.
+
 Only what is configured (cabling, labels of leafs) says which switches there are. What devices hear of each other may come under
 both names, and then the first to come would decide.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from streams.model.hostnames import folded, is_address, is_within
+from streams.model.switch_descriptions import read_description
 
 
 class SwitchNames:
@@ -49,10 +52,15 @@ class SwitchNames:
 
 
 def _short(name: str) -> str:
-    key = folded(name)
+    key = _plain(name)
     return key if is_address(key) else key.partition(".")[0]
 
 
+def _plain(name: str) -> str:
+    """The folded name, of a node description the one in it."""
+    return folded(read_description(name).name)
+
+
 def _is_same(one: str, other: str) -> bool:
-    one, other = folded(one), folded(other)
+    one, other = _plain(one), _plain(other)
     return one == other or is_within(one, other) or is_within(other, one)

@@ -17,6 +17,7 @@ from streams.ingest.logs import text
 from streams.ingest.metrics.labels import bounded, without_port
 from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
+from streams.model.switch_descriptions import read_description
 
 _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
 """Tags that name the interface, the surest first."""
@@ -25,8 +26,6 @@ _DESCRIPTIONS = ("node_desc", "node_description", "Node_Description", "NodeDesc"
 _PORT_NUMBERS = ("port_num", "port_number", "Port_Number", "PortNum", "portnum", "port")
 _HOST_PORT = re.compile(r"(?P<host>[\w.-]{1,253}) (?P<nic>mlx\d_\d{1,3}|HCA-\d{1,3}|ib\w{1,14}|hca\d{1,3})")
 """The node description that the driver gives an HCA: host name and device."""
-_MANAGED_SWITCH = re.compile(r"MF0;(?P<name>[\w.-]{1,64}):")
-"""What a managed switch describes itself by: `MF0;name:model/ASIC`."""
 _OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
 _IN_PATH = re.compile(
     r"(?:(?:COUNTERS|PORT_TABLE|interface)(?:/|\[name=|:)|phys-\[)(?P<interface>[A-Za-z][\w/.-]{1,62}?)(?:\]|/SAI|/PFC|$)"
@@ -78,9 +77,8 @@ def _of_subnet(tags: dict[str, str]) -> Device | None:
     labels = bounded((name, value) for name, value in tags.items() if name not in _OF_COLLECTOR)
     if (of_host := _HOST_PORT.fullmatch(described.strip())) is not None:
         return Device(of_host["host"], labels | {"device": of_host["nic"], "port": port})
-    if (managed := _MANAGED_SWITCH.match(described)) is not None:
-        described = managed["name"]
-    return Device(described.strip(), labels | {"interface": port}) if " " not in described.strip() else None
+    switch = read_description(described)
+    return Device(switch.name, labels | {"interface": switch.port(port)}) if " " not in switch.name else None
 
 
 def with_admin_state(device: Device, leaves: Mapping[str, object]) -> Device:

@@ -112,3 +112,11 @@ def test_a_link_that_comes_back_at_once_is_told_of_by_nobody() -> None:
     world.see(managed(4, cleared=True))
     world.pass_to(300, step=5)
     assert world.incidents() == []
+
+
+def test_cabling_with_node_descriptions_is_that_of_the_switches_they_name() -> None:
+    described = "MF0;leaf-1:MQM9700/U1"
+    world = World([*FACTS, link(described, "12", "n2", "mlx5_3")])
+    world.see(storm("leaf-1", "12", 0))
+    world.pass_to(60)
+    assert (world.only().root.node, world.only().family) == ("n2", "pfc_storm")

@@ -137,3 +137,31 @@ def test_a_table_that_says_the_same_is_told_once_an_hour() -> None:
     assert counts == [1, 0, 0, 1, 0]
     moved = raw.replace(b"gpu-07", b"gpu-08")
     assert len(detector.detect(record(moved, at=NOW + timedelta(minutes=63))).signals) == 1
+
+
+CHIP = SUBNET.replace("leaf-03", "MF0;leaf-03:MQM9700/U1")
+
+
+@pytest.mark.parametrize(
+    ("described", "port"),
+    [
+        ("MF0;leaf-03:MQM9700/U1", "12"),
+        ("MF0;leaf-03.fabric.example:MQM8700/U1", "12"),
+        ("MF0;leaf-03:Q3400-RA/U2", "U2/12"),
+        ("MF0;leaf-03:CS8500/L07/U1", "L07/12"),
+        ("leaf-03", "12"),
+    ],
+)
+def test_a_switch_is_called_by_its_name_and_not_by_its_node_description(described: str, port: str) -> None:
+    (host,) = told(SUBNET.replace("leaf-03", described).encode())
+    assert (host.entity.switch, host.entity.port) == (described.split(";")[-1].split(":")[0], port)
+
+
+def test_the_far_end_of_an_uplink_is_called_by_its_name_too() -> None:
+    (uplink,) = told(CHIP.replace("gpu-07 mlx5_2", "MF0;spine-1:CS8500/L02/U1").encode())
+    assert dict(uplink.attributes) == {"peer_switch": "spine-1", "peer_port": "L02/1"}
+
+
+def test_the_cards_of_one_director_are_joined_by_no_cable() -> None:
+    inside = SUBNET.replace("leaf-03", "MF0;core-1:CS8500/L07/U1")
+    assert not told(inside.replace("gpu-07 mlx5_2", "MF0;core-1:CS8500/S02/U1").encode())
