@@ -123,6 +123,7 @@ class VoteTable(Strict):
 
     status: Mapping[Says, frozenset[int]]
     rows: tuple[_Row, ...]
+    of_network: frozenset[str]
     wave_s: float
     least_pairs: int
     least_leaf_pairs: int
@@ -149,6 +150,18 @@ def only_deaths(reports: Iterable[RankReport]) -> bool:
     """
     return all(
         one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "absent", "none")
+        for one in reports
+    )
+
+
+def speaks_of_network(reports: Iterable[RankReport]) -> bool:
+    """Whether any rank reports that a NIC, a transport or the path to a peer fails, and not just that a process has ended."""
+    return any(
+        one.sighting.kind == SignalKind.NCCL_ERROR
+        and (
+            one.sighting.text("subtype") in _table().of_network
+            or says(one.sighting) in ("edge", "peer", "local")
+        )
         for one in reports
     )
 

@@ -12,7 +12,7 @@ from streams.correlate.hypothesis import (
     LEAF_GUESSED,
     Hypothesis,
 )
-from streams.correlate.job_rules.connection_votes import Vote, only_deaths
+from streams.correlate.job_rules.connection_votes import Vote, only_deaths, speaks_of_network
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
@@ -120,6 +120,30 @@ def between_jobs(evidence: JobEvidence, episode: Episode, config: Config) -> Hyp
         if c.rule == BY_JOBS
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
+    ]
+    return max(found, key=lambda c: (c.fault_at, c.id), default=None)
+
+
+def still_between_jobs(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
+    """The network between several jobs' nodes, where a later try of one of them fails on the network, too, and names nobody.
+
+    What connects anew fails in other words than what was connected, and often without the name of a peer. A job that tells
+    of no progress is taken for one that made none for an hour.
+    """
+    if finding.node is not None or finding.mismatch or not speaks_of_network(episode.reports):
+        return None
+    start, closed = episode.start, evidence.closed
+    found = [
+        c
+        for c in evidence.causes
+        if c.rule == BY_JOBS
+        and any(job.key == evidence.job.key for job in c.jobs)
+        and c.fault_at <= episode.reported_at
+        and start <= c.last_at + config.link_again
+        and (c.id not in closed or start <= closed[c.id] + config.linger)
+        and not was_outlived(c, start, evidence, config)
     ]
     return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 

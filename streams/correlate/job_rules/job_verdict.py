@@ -27,6 +27,7 @@ from streams.correlate.job_rules.explaining_causes import (
     gone_node,
     ill_where_pods_ended,
     missed_nodes,
+    still_between_jobs,
     storm_for,
     unheard_node,
     weak_cause,
@@ -311,9 +312,12 @@ def _judge_hang(
         settle = config.hang_settle if finding.complete else 2 * config.doubt_settle
         ready_at = max(ready_at, episode.seen_at + settle)
         verdict.blames.append(_blame(SOMEWHERE, finding.vote, evidence, episode, ready_at))
-        if (network := between_jobs(evidence, episode, config)) is not None:
-            verdict.claim(network.id, episode, [*episode.lines, *teardown])
-            return
+        network = between_jobs(evidence, episode, config)
+    else:
+        network = still_between_jobs(evidence, episode, finding, config)
+    if network is not None:
+        verdict.claim(network.id, episode, [*episode.lines, *teardown])
+        return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     if finding.rule == WANDERS and (
         known := next((h for h in verdict.hypotheses if h.rule == WANDERS), None)

@@ -30,6 +30,7 @@ from tests.streams.correlate.world import (
     nccl_error,
     nic,
     not_ready,
+    progress,
 )
 from tests.work import calls_counted
 
@@ -177,7 +178,61 @@ def test_a_link_with_errors_is_part_of_the_node_at_which_connections_fail_later(
     assert [(i.family, i.root.node) for i in world.published.values()] == [("silent_node", "n1")]
 
 
+def again(name: str, seconds: float, subtype: str = "ib_verbs", device: str = "mlx5_3") -> list[Signal]:
+    """A later try of a job: queue pairs cannot be set up on any of its nodes, whatever the peer."""
+    found = []
+    for index in range(len(JOBS[name])):
+        line = nccl_error(name, index * GPUS, seconds + 0.1 * index)
+        attributes: dict[str, Attribute] = {"subtype": subtype, "reason": "Invalid argument"}
+        if device:
+            attributes["device"] = device
+        entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{index}"), rank=index * GPUS)
+        found.append(
+            replace(line, id=f"{name}-{index}-{seconds}-{subtype}", entity=entity, attributes=attributes)
+        )
+    return found
+
+
+def out_of_partition(*later: Signal, moved: float | None = None) -> World:
+    """The network between two jobs' nodes fails, and what of one job is reported later."""
+    world = World(facts())
+    world.see(*failing("llama", LOOSE, 10), *failing("gemma", APART, 14))
+    world.pass_to(250, step=5)
+    if moved is not None:
+        world.see(progress("llama", moved, 400))
+    for signal in later:
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=10)
+        world.see(signal)
+    world.pass_to((later[-1].observed_at - at(0)).total_seconds() + 900, step=10)
+    return world
+
+
+def test_later_tries_that_fail_on_the_network_belong_to_it_though_they_name_no_peer() -> None:
+    world = out_of_partition(*again("llama", 300), *again("llama", 800), *again("llama", 1300))
+    assert [(i.family, i.root.kind) for i in world.published.values()] == [("fabric_fault", "cluster")]
+
+
+@pytest.mark.parametrize(
+    ("tries", "moved"),
+    [
+        pytest.param([again("llama", t) for t in (1500, 2600)], 400.0, id="it ran in between"),
+        pytest.param([again("llama", t) for t in (5000, 6100)], None, id="hours later"),
+        pytest.param([again("llama", t, "shared_memory", "") for t in (1500, 2600)], None, id="no network"),
+    ],
+)
+def test_later_tries_are_a_hang_of_their_own_where_the_network_is_not_what_fails(
+    tries: list[list[Signal]], moved: float | None
+) -> None:
+    world = out_of_partition(*(signal for one in tries for signal in one), moved=moved)
+    assert sorted(i.family for i in world.published.values()) == ["fabric_fault", "hang"]
+
+
 STORIES = {
+    "and later tries": [
+        *failing("llama", LOOSE, 10),
+        *failing("gemma", APART, 14),
+        *again("llama", 310),
+    ],
     "several jobs at once": [*failing("llama", LOOSE, 10), *failing("gemma", APART, 14)],
     "votes": [*failing("llama", LLAMA, 10), *failing("gemma", GEMMA, 14)],
     "votes and links": [
