@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 
 from streams.correlate.job_rules.connection_votes import Addresses, Vote, vote
+from streams.model.facts import NodeFact
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
 from tests.streams.correlate.grid import PER_NODE, Grid
+from tests.streams.correlate.world import FOUR, World, cluster, nccl_error
 
 LEAFS = {f"n{i}": f"leaf-{i // 4}" for i in range(16)}
 ADDRESSES = Addresses(
@@ -27,6 +30,10 @@ def broken(at: float, one: int, other: int | None, status: int = 12, **more: Att
 
 def closed(at: float, one: int, other: int) -> Failure:
     return (at, one, other, {"subtype": "remote_closed"})
+
+
+def unanswered(at: float, one: int, other: int, reason: str) -> Failure:
+    return (at, one, other, {"subtype": "ofi", "status": 4124, "reason": reason})
 
 
 def told(failures: Sequence[Failure]) -> Grid:
@@ -53,6 +60,14 @@ CASES: dict[str, tuple[list[Failure], tuple[str, str | None, str | None, str | N
     "the peers' like devices stand for the rail": (
         [broken(0, 1, 2, device="mlx5_3"), broken(1, 3, 2, device="mlx5_3")],
         ("nic", "n2", "mlx5_3", None),
+    ),
+    "EFA says which peer does not answer": (
+        [unanswered(0, 1, 2, "Unresponsive receiver"), unanswered(1, 3, 2, "Unreachable remote")],
+        ("node", "n2", None, None),
+    ),
+    "and which peer's process is gone": (
+        [unanswered(0, 1, 2, "Bad queue pair"), unanswered(1, 3, 2, "Connection was reset by remote peer")],
+        ("process", "n2", None, None),
     ),
     "one pair names neither end": ([broken(0, 1, 2), broken(0, 2, 1)], ("none", None, None, None)),
     "a device that reports itself needs no votes": (
@@ -145,3 +160,23 @@ def test_a_voted_node_is_not_called_silent_when_its_pod_prints_errors() -> None:
             grid.waits(rank, grid.data(rank), 12)
     finding = grid.finding(ADDRESSES)
     assert (finding.node, finding.certainty) == ("n2", Certainty.LIKELY)
+
+
+def test_a_peer_that_is_named_by_its_clouds_instance_id_is_that_node() -> None:
+    facts = [
+        replace(fact, aliases=(f"i-0aa00000000000b{fact.name[1:]}",)) if isinstance(fact, NodeFact) else fact
+        for fact in cluster({"llama": FOUR})
+    ]
+    world = World(facts)
+    for rank in (0, 8, 24):
+        line = nccl_error("llama", rank, 10 + rank / 10)
+        attributes: dict[str, Attribute] = {
+            "rank": rank,
+            "subtype": "ofi",
+            "status": 4124,
+            "reason": "Unresponsive receiver",
+            "peer": f"i-0aa00000000000b{FOUR[2][1:]}",
+        }
+        world.see(replace(line, attributes=attributes))
+    world.pass_to(400)
+    assert (world.only().family, world.only().root.node) == ("silent_node", FOUR[2])

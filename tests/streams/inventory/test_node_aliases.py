@@ -33,6 +33,24 @@ from tests.streams.inventory.objects import AT, node
             ("aks-gpu_3", "azure:///subscriptions/s/virtualmachinescalesets/aks-gpu/virtualmachines/3"),
         ),
         (
+            {
+                "providerID": "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/gpu-vm-4"
+            },
+            {},
+            {},
+            (
+                "azure:///subscriptions/s/resourcegroups/g/providers/microsoft.compute/virtualmachines/gpu-vm-4",
+                "gpu-vm-4",
+            ),
+        ),
+        ({"providerID": "ocid1.instance.oc1.iad.anuwc3tq7k"}, {}, {}, ("ocid1.instance.oc1.iad.anuwc3tq7k",)),
+        (
+            {"providerID": "oci://ocid1.instance.oc1.iad.anuwc3tq7k"},
+            {},
+            {},
+            ("oci://ocid1.instance.oc1.iad.anuwc3tq7k", "ocid1.instance.oc1.iad.anuwc3tq7k"),
+        ),
+        (
             {},
             {"systemUUID": "4C4C4544-0042-3510", "machineID": "ec2a9b"},
             {},
