@@ -20,6 +20,7 @@ from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.clock import span, to_the_second
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.node_notice import deadline_in
 
 
 @dataclass(slots=True)
@@ -63,9 +64,11 @@ def weighed_roots(
     ]
     # What a NIC itself shows comes before what its jobs' connections show of it.
     proven = {h.id for h in silent if any(_same_nic(r, h, len(of_nic), names, config) for r in of_nic)}
+    after_death = {h.id: down.id for h in roots if (down := _down_before(h, roots, config)) is not None}
     ranked = sorted(
         [*roots, *silent],
         key=lambda h: (
+            h.id in after_death,
             h.certainty is Certainty.WEAK,
             h.id in proven,
             -families()[h.family].rank,
@@ -84,6 +87,9 @@ def weighed_roots(
             None,
         )
         why = ""
+        if host is None and (dead := after_death.get(root.id)) is not None:
+            dead = result.merged.get(dead, dead)
+            host, why = next((h for h in result.independent if h.id == dead), None), _WAS_DOWN
         if host is None and root.id in late and root.family not in policy().handled.apart:
             host, why = next((h for h in result.independent if h.id in late), None), _READ_AGAIN
         storm = next((h for h in result.independent if _starves(root, h, names, config)), None)
@@ -100,7 +106,8 @@ def weighed_roots(
             host = replace(host, why=f"{host.why}. {root.why}")
             result.independent[at] = _with(host, root, config, "why it pauses", root.why)
         elif why:
-            result.independent[at] = _with(host, root, config, "a log that is read again", why)
+            rule = "the node was down already" if why == _WAS_DOWN else "a log that is read again"
+            result.independent[at] = _with(host, root, config, rule, why)
         else:
             result.independent[at] = _with(host, root, config)
     for since, name in row.cordons:
@@ -108,6 +115,31 @@ def weighed_roots(
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
     result.independent = [_with_readiness(h, not_ready, config, missed_alone) for h in result.independent]
     return result
+
+
+def _down_before(h: Hypothesis, roots: Sequence[Hypothesis], config: Config) -> Hypothesis | None:
+    """The time for which the node was down already when a notice of its cloud came.
+
+    A host that dies is noticed by its cloud, too, which announces minutes later that it takes it away. Once the node is back,
+    what it announced for a later time is still to come.
+    """
+    if h.family != IncidentFamily.PREEMPTION:
+        return None
+    due = deadline_in(h.facts)
+    return next(
+        (
+            down
+            for down in roots
+            if down.family == IncidentFamily.NODE_DOWN
+            and down.certainty is not Certainty.WEAK
+            and down.fault_at < h.fault_at - config.before
+            and (
+                down.cleared_at is None
+                or (h.fault_at <= down.cleared_at and (due is None or due <= down.cleared_at))
+            )
+        ),
+        None,
+    )
 
 
 def _starves(root: Hypothesis, storm: Hypothesis, names: NicNames, config: Config) -> bool:
@@ -228,6 +260,7 @@ def _takes_in(
     return broke_at(other) >= host.fault_at - early
 
 
+_WAS_DOWN = "what the cloud announces of a host that is down already is no news of it"
 _READ_AGAIN = "it was told by the same old lines, read again"
 
 

@@ -12,7 +12,19 @@ from streams.model.clock import rfc3339
 from streams.model.facts import JobFact, NodeFact, NodeWork
 from streams.model.incident import Certainty, IncidentState
 from streams.model.node_notice import NodeNotice
-from tests.streams.correlate.world import CLUSTER, FOUR, World, at, cluster, job, node_fact, pods, sign
+from tests.streams.correlate.world import (
+    CLUSTER,
+    FOUR,
+    World,
+    at,
+    cluster,
+    job,
+    node_fact,
+    not_ready,
+    pods,
+    sign,
+    timeouts,
+)
 
 HOUR = 3600.0
 NTH = "aws-node-termination-handler/spot-itn"
@@ -191,3 +203,49 @@ def test_a_job_that_comes_after_the_notice_is_told_of_too() -> None:
     world.pass_to(3 * HOUR + 120, step=5)
     incident = world.only()
     assert (incident.root.node, [j.name for j in incident.jobs]) == ("idle", ["late"])
+
+
+def gone_dark(world: World, seconds: float) -> None:
+    """The node stops at once."""
+    world.tell(marked("n2", seconds, None, ready=False))
+    world.see(not_ready("n2", seconds))
+
+
+@pytest.mark.parametrize("due", [None, 400.0, 24 * HOUR])
+@pytest.mark.parametrize("family", ["node_down", "silent_node"])
+def test_what_a_cloud_announces_of_a_host_that_is_down_already_belongs_to_that(
+    family: str, due: float | None
+) -> None:
+    world = World(cluster({"llama": FOUR}))
+    gone_dark(world, 10)
+    if family == "silent_node":
+        world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 1], 12))
+    world.pass_to(390, step=5)
+    world.tell(marked("n2", 391, taken(due, within_s=None, subtype="scheduled_event"), ready=False))
+    world.pass_to(900, step=5)
+    (incident,) = world.published.values()
+    assert (incident.family, incident.root.node) == (family, "n2")
+    assert any("down already" in candidate.reason for candidate in incident.candidates)
+
+
+def test_what_is_announced_for_tomorrow_still_counts_once_the_node_is_back() -> None:
+    world = World(cluster({"llama": FOUR}))
+    gone_dark(world, 10)
+    world.pass_to(390, step=5)
+    world.tell(marked("n2", 391, taken(24 * HOUR, subtype="host_maintenance"), ready=False))
+    world.pass_to(600, step=5)
+    world.tell(marked("n2", 601, taken(24 * HOUR, subtype="host_maintenance")))
+    world.see(not_ready("n2", 601, ready=True))
+    world.pass_to(1500, step=5)
+    assert [i.facts["deadline"] for i in world.incidents() if i.family == "preemption"] == [
+        rfc3339(at(24 * HOUR))
+    ]
+
+
+def test_a_notice_shortly_before_the_node_goes_is_why_it_goes() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(marked("n2", 5, taken(within_s=120)))
+    world.pass_to(120)
+    gone_dark(world, 125)
+    world.pass_to(600, step=5)
+    assert {(i.family, i.root.node) for i in world.incidents()} == {("preemption", "n2")}
