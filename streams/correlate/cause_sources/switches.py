@@ -12,6 +12,7 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
 from streams.correlate.fabric_rules.links import LinkFault, broke_at
+from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
@@ -27,7 +28,7 @@ from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind, Touched
-from streams.correlate.state.rows import DocumentRow, PortRow
+from streams.correlate.state.rows import DocumentRow, NodeRow, PortRow
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -50,6 +51,7 @@ class SwitchCauses(CauseSource):
         """By switch and job: failing connections that meet there."""
         self._orders = SwitchOrders()
         self._ailing = AilingSwitches()
+        self._lossy = LossySwitches()
         self._dark: dict[str, dict[str, Hypothesis]] = {}
         """By switch: its faults by incident, each with the lack of power of the nodes whose links it lost."""
         self._without_power: list[Hypothesis] = []
@@ -61,9 +63,11 @@ class SwitchCauses(CauseSource):
         """Evaluate the touched switches, and touch the places whose links they took away."""
         for name in sorted(round_.touched.ports):
             switch, _, port = name.partition("/")
-            if port:
-                continue
             row = self._state.ports.get(name, PortRow())
+            if port:
+                if self._lossy.put(name, row.seen):
+                    round_.touched.switches.add(switch)
+                continue
             if self._orders.put(switch, row):
                 round_.touched.switches.add(switch)
             if self._ailing.put(switch, row) and self._links.around(SOMEWHERE):
@@ -71,6 +75,8 @@ class SwitchCauses(CauseSource):
         for node in round_.touched.nodes:
             # What ran there may be known only now.
             round_.touched.switches |= self._links.lost_at(Place(PlaceKind.NODE, node))
+            if self._lossy:
+                round_.touched.switches |= {s for s in self._topology.switches_of(node) if s in self._lossy}
         self._judge(sorted(round_.touched.switches), round_)
 
     def reconsider(self, round_: Round) -> None:
@@ -106,7 +112,8 @@ class SwitchCauses(CauseSource):
             if by_job := self._blamed.pop(name, {}):
                 self._blamed[name] = by_job
             blames = [blame for job in sorted(by_job) for blame in by_job[job]]
-            if around or blames:
+            losses = self._losses(name)
+            if around or blames or losses:
                 after = switch_faults(
                     self._cluster,
                     name,
@@ -119,6 +126,7 @@ class SwitchCauses(CauseSource):
                     self._ailing_at,
                     self._ordered(name),
                     self._is_idle,
+                    losses,
                 )
             after = self._lit(name, after)
             if storms := self._hosts.storms_under(name):
@@ -204,6 +212,23 @@ class SwitchCauses(CauseSource):
         # A host's kernel and its counters call one port differently, and the counters are read a minute later.
         both = {p: min(at, joined[p]) for p, at in fault.members.items() if p in joined}
         return {**joined, **fault.members, **both}
+
+    def _losses(self, name: str) -> list[Loss]:
+        """When a switch dropped what is sent to most of its hosts."""
+        if name == SOMEWHERE or name not in self._lossy:
+            return []
+
+        def ends_at(port: str) -> Iterable[tuple[str, str | None]]:
+            link = self._state.ports.get(port, PortRow()).link
+            return ((host, link.nic if link else None) for host in self._topology.hosts_at(port))
+
+        return self._lossy.of(
+            name,
+            len(self._topology.hosts_of(name)),
+            ends_at,
+            lambda node: self._state.nodes.get(node, NodeRow()),
+            self._config,
+        )
 
     def _shared_by(self, nodes: Set[str]) -> Entity | None:
         """What these hosts share besides a switch."""

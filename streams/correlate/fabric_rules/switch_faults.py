@@ -13,10 +13,12 @@ from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
 from streams.correlate.fabric_rules.links import LinkFault, LinkVerdict, link_hypothesis, verdict
+from streams.correlate.fabric_rules.lossy_switches import READ_LATE, Loss
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_orders, unfelt
 from streams.correlate.hypothesis import (
     BY_JOBS,
+    DROPS,
     ERROR_COUNTERS,
     FAR_END_UNKNOWN,
     LEAF_GUESSED,
@@ -100,8 +102,9 @@ def switch_faults(
     ailing: Callable[[datetime, Set[str]], Sighting | None] = lambda at, hosts: None,
     ordered: OrderAt = no_orders,
     idle: Callable[[Set[str], datetime], bool] = lambda nodes, at: False,
+    losses: Sequence[Loss] = (),
 ) -> list[SwitchFault]:
-    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
+    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or by its drops.
 
     `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that tells of
     itself when these hosts lost their links (`ailing`) is named, else what they share otherwise (`shared`: a block, a row).
@@ -143,6 +146,8 @@ def switch_faults(
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
     blamed = {blame.lines[0].id: blame for blame in blames}
     by_root[root] += [FiringInterval(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
+    by_root[root] += [loss.interval for loss in losses]
+    lossy = {s.id: loss for loss in losses for s in loss.interval.sightings}
     found = []
     sessions = [
         (where, session)
@@ -153,6 +158,9 @@ def switch_faults(
     for where, session in sessions:
         mine = [members[s.id] for s in session.sightings if s.id in members]
         voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
+        if not mine and not voters:
+            found.append(SwitchFault(_drops(where, session, lossy, config), {}))
+            continue
         if not mine:
             found.append(SwitchFault(_voted(where, session, voters, config), {}))
             continue
@@ -276,6 +284,42 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
         causes=distinct(s for b in voters for s in b.lines),
         jobs=tuple(jobs),
         facts={"source": str(root), "failing_pairs": sum(b.pairs for b in voters)},
+    )
+
+
+def _drops(root: Entity, session: Session, lossy: Mapping[str, Loss], config: Config) -> Hypothesis:
+    """A switch whose links all work, and that drops packets for most of its hosts. Only what a job fails of it makes it a fault.
+
+    Where nobody made the fabric lossless it drops all day, and jobs go on.
+    """
+    losses = list(
+        {id(loss): loss for s in session.sightings if (loss := lossy.get(s.id)) is not None}.values()
+    )
+    hosts = sorted({host for loss in losses for host in loss.hosts})
+    nics = sorted({nic for loss in losses for nic in loss.nics})
+    known = max(loss.known for loss in losses)
+    return Hypothesis(
+        place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
+        root=root,
+        family=FAMILY,
+        **session.times(),
+        certainty=Certainty.LIKELY,
+        ready_at=min(s.seen_at for s in session.sightings) + config.storm_settle,
+        rule=DROPS,
+        lag=READ_LATE,
+        stops=families()[FAMILY].stops,
+        alone=False,
+        why=f"{root} drops what is sent to {len(hosts)} of its {known} hosts, and {', '.join(nics[:4])} of theirs send again: "
+        "its queues or their configuration (PFC, buffers); no host is at fault, so none is closed",
+        causes=session.sightings,
+        context=distinct(s for loss in losses for s in loss.retransmits),
+        facts={
+            "source": str(root),
+            "hosts": tuple(hosts[:64]),
+            "link": DROPS,
+            "nics": tuple(nics),
+            "neighbours": known,
+        },
     )
 
 

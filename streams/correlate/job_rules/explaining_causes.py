@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import (
     BY_JOBS,
+    DROPS,
     ERROR_COUNTERS,
     FAR_END_UNKNOWN,
     LEAF_GUESSED,
     Hypothesis,
 )
-from streams.correlate.job_rules.connection_votes import Vote, only_deaths, speaks_of_network
+from streams.correlate.job_rules.connection_votes import Vote, only_deaths, says, speaks_of_network
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode
@@ -108,6 +109,7 @@ def fabric_for(
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
         and (not _is_doubtful(c, episode) or _crosses(c, evidence, episode, finding, config))
+        and (c.rule != DROPS or _fails_by_drops(c, episode, finding))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -157,6 +159,21 @@ def _is_doubtful(c: Hypothesis, episode: Episode) -> bool:
     """Whether it matters only to connections that cross it: always, or as long as it had no more than errors."""
     broke_at = first_break(c.causes) if "ends" in c.facts else None
     return is_judged_by_jobs(c) or (broke_at is not None and episode.start + c.lag < broke_at)
+
+
+_WITH_ERRORS = (ERROR_COUNTERS, DROPS)
+"""What `link` is of a cause that lets a job move between two failures, until it is over."""
+
+
+def _fails_by_drops(switch: Hypothesis, episode: Episode, finding: HangFinding) -> bool:
+    """Whether the job lost connections over NICs by which a switch's drops are felt, and does not prove another reason."""
+    nics = switch.fact_texts("nics")
+    return finding.certainty is not Certainty.DECISIVE and any(
+        one.sighting.kind == SignalKind.NCCL_ERROR
+        and says(one.sighting) == "edge"
+        and one.sighting.text("device").partition(":")[0] in nics
+        for one in episode.reports
+    )
 
 
 def _crosses(
@@ -320,7 +337,7 @@ def in_time(
     if cause.domain in ("link", "fabric") and start < reported_at:
         # What has waited since a known moment lost its connection then, or not by this.
         return cause.last_at >= start - config.connection_loss and cause.fault_at <= start + cause.lag
-    if cause.facts.get("link") == ERROR_COUNTERS:
+    if cause.facts.get("link") in _WITH_ERRORS:
         # Errors go on until they are over, and cost a connection at any time.
         return cause.cleared_at is None or cause.cleared_at + config.linger >= start
     if cause.stops == "near":
@@ -352,6 +369,6 @@ def was_outlived(cause: Hypothesis, start: datetime, evidence: JobEvidence, conf
     An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.
     A link that works with errors lets a job move between two failures, until it is over.
     """
-    if cause.facts.get("link") == ERROR_COUNTERS and (cause.cleared_at is None or start <= cause.cleared_at):
+    if cause.facts.get("link") in _WITH_ERRORS and (cause.cleared_at is None or start <= cause.cleared_at):
         return False
     return any(cause.last_at + config.outlived < at < start - config.slack for at in evidence.moved)

@@ -1,0 +1,151 @@
+"""A switch that drops what is sent to most of its hosts: its counters and theirs, and the jobs whose connections fail of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from streams.model.entity import Entity, PodRef
+from streams.model.facts import Fact, NodeFact
+from streams.model.incident import Certainty, Incident
+from streams.model.signal import Attribute, Signal
+from tests.streams.correlate.deliveries import essence, on_time, outcome
+from tests.streams.correlate.world import (
+    CLUSTER,
+    GPUS,
+    World,
+    cluster,
+    job,
+    link,
+    nccl_error,
+    nic,
+    nic_names,
+    port,
+    progress,
+)
+
+NODES = [f"n{i}" for i in range(8)]
+JOBS: dict[str, Sequence[str]] = {"llama": NODES[:4], "gemma": NODES[4:]}
+
+
+def facts() -> list[Fact]:
+    """Eight hosts with two rails, each on its own leaf, whose ports bear the names of rails."""
+    found: list[Fact] = [
+        replace(fact, addresses=(f"10.0.0.{fact.name[1:]}",)) if isinstance(fact, NodeFact) else fact
+        for fact in cluster(JOBS)
+    ]
+    for i, node in enumerate(NODES):
+        found += [link(f"leaf-{rail}", f"Ethernet{i}", node, f"rail{rail}") for rail in (1, 2)]
+    return found
+
+
+def drops(
+    ports: Iterable[int], seconds: float, *, cleared: bool = False, leaf: str = "leaf-1"
+) -> list[Signal]:
+    return [
+        port(
+            leaf, f"Ethernet{i}", seconds + 0.1 * i, subtype="drops", counter="out-discards", cleared=cleared
+        )
+        for i in ports
+    ]
+
+
+def sent_again(
+    nodes: Iterable[str], seconds: float, device: str = "mlx5_1", *, cleared: bool = False
+) -> list[Signal]:
+    return [
+        nic(node, device, seconds + 0.1 * i, subtype="retransmits", cleared=cleared)
+        for i, node in enumerate(nodes)
+    ]
+
+
+def given_up(
+    name: str, one: int, other: int, seconds: float, device: str = "mlx5_1", status: int = 12
+) -> Signal:
+    """A connection of a job from one of its nodes to another fails."""
+    line = nccl_error(name, one * GPUS, seconds)
+    attributes: dict[str, Attribute] = {
+        "rank": one * GPUS, "subtype": "ib_completion", "status": status, "vendor_err": 129, "device": device,
+        "peer": f"10.0.0.{JOBS[name][other][1:]}",
+    }  # fmt: skip
+    entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{one}"), rank=one * GPUS)
+    return replace(line, entity=entity, attributes=attributes)
+
+
+LOSSY = [*drops(range(8), 0), *sent_again(NODES, 20)]
+FAILS = given_up("llama", 0, 2, 600)
+
+
+def seen(signals: Iterable[Signal], until: float = 1500) -> list[Incident]:
+    world = World(facts())
+    ordered = sorted(signals, key=lambda s: s.observed_at)
+    for signal in ordered:
+        world.see(signal)
+    world.pass_to(until, step=10)
+    return list(world.published.values())
+
+
+def test_a_job_that_loses_connections_over_a_switch_that_drops_is_its_victim() -> None:
+    (incident,) = seen([*LOSSY, FAILS])
+    assert (incident.family, incident.root.key) == ("fabric_fault", "switch/leaf-1")
+    assert incident.certainty is Certainty.LIKELY
+    assert incident.jobs == (job("llama"),)
+    assert incident.facts["nics"] == ("mlx5_1",)
+    assert "drops what is sent to 8 of its 8 hosts" in incident.reason
+
+
+def test_so_are_several_that_fail_one_after_the_other_and_move_in_between() -> None:
+    (incident,) = seen(
+        [
+            *LOSSY,
+            FAILS,
+            *(progress("gemma", t, int(t)) for t in range(60, 2400, 60)),
+            given_up("gemma", 1, 3, 2500),
+        ],
+        until=3600,
+    )
+    assert (incident.root.switch, incident.jobs) == ("leaf-1", (job("gemma"), job("llama")))
+
+
+def test_two_connections_that_meet_by_chance_accuse_no_host_of_it() -> None:
+    (incident,) = seen([*LOSSY, FAILS, given_up("llama", 1, 2, 601)])
+    assert incident.root.key == "switch/leaf-1"
+
+
+def test_as_long_as_no_job_fails_of_it_nobody_is_called() -> None:
+    assert not seen(LOSSY)
+
+
+OTHERS = {
+    "its counters alone": [*drops(range(8), 0), FAILS],
+    "the NICs alone": [*sent_again(NODES, 20), FAILS],
+    "of few of its hosts": [*drops(range(3), 0), *sent_again(NODES, 20), FAILS],
+    "two NICs only": [*drops(range(8), 0), *sent_again(NODES[:2], 20), FAILS],
+    "over another NIC": [*LOSSY, given_up("llama", 0, 2, 600, "mlx5_2")],
+    "it was over": [
+        *LOSSY, *drops(range(8), 200, cleared=True), *sent_again(NODES, 200, cleared=True), given_up("llama", 0, 2, 1500),
+    ],
+    "a NIC that hangs on another switch": [
+        *(nic_names(n, -60, "mlx5_1", netdev="rail2") for n in NODES), *LOSSY, FAILS,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_it_is_not_the_switch_where(why: str) -> None:
+    (incident,) = seen(OTHERS[why], until=2400)
+    assert (incident.family, incident.root.key) == ("hang", f"job/{job('llama').key}")
+
+
+def test_whatever_the_order_the_same_switch_is_named() -> None:
+    signals = [*LOSSY, FAILS]
+    expected = list(map(essence, outcome(on_time(facts(), signals), until=1500)))
+    assert len(expected) == 1
+    for seed in range(4):
+        chance = random.Random(seed)
+        arrivals = [(when + chance.choice([0, 0, 40, 300]), what) for when, what in on_time(facts(), signals)]
+        again = outcome(arrivals, restarts=0.1, seed=seed, until=1500)
+        assert list(map(essence, again)) == expected
