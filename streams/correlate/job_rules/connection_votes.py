@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from errno import ECONNREFUSED
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal
@@ -116,6 +117,7 @@ class _Row(Strict):
     subtype: str
     reason: str = ""
     says: Says
+    connects: bool = False
 
 
 class VoteTable(Strict):
@@ -138,10 +140,13 @@ def says(s: Sighting) -> Says:
     status = s.number("status")
     if status is not None and s.text("subtype") not in _OTHER_STATUS:
         return next((said for said, codes in _table().status.items() if status in codes), "none")
+    row = _row(s)
+    return row.says if row is not None else "none"
+
+
+def _row(s: Sighting) -> _Row | None:
     reason, subtype = s.text("reason"), s.text("subtype")
-    return next(
-        (row.says for row in _table().rows if row.subtype == subtype and row.reason in reason), "none"
-    )
+    return next((row for row in _table().rows if row.subtype == subtype and row.reason in reason), None)
 
 
 def only_deaths(reports: Iterable[RankReport]) -> bool:
@@ -169,6 +174,22 @@ def speaks_of_network(reports: Iterable[RankReport]) -> bool:
 def waited_to_join(s: Sighting) -> bool:
     """Whether a rank says that it waited at its start for others, or for the one at which all meet, in vain."""
     return s.kind == SignalKind.NCCL_ERROR and says(s) == "absent"
+
+
+def is_one_try(s: Sighting) -> bool:
+    """Whether a program says that one try to reach the one at which all meet failed: it tries again until it gives up."""
+    return s.text("subtype") == "store" and s.text("reason") == "client socket has failed to connect"
+
+
+def could_not_connect(s: Sighting) -> bool:
+    """Whether a program says that it could not connect to another one over TCP, and does not say that it was refused."""
+    row = _row(s) if s.kind == SignalKind.NCCL_ERROR else None
+    return row is not None and row.connects and not was_refused(s) and bool(s.text("peer"))
+
+
+def was_refused(s: Sighting) -> bool:
+    """Whether the host at the other end answered that nobody listens there."""
+    return s.number("errno") == ECONNREFUSED or "refused" in s.text("reason")
 
 
 def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:

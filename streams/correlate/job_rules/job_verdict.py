@@ -59,6 +59,7 @@ from streams.correlate.job_rules.late_joins import LateJoin, claim_late_joins, l
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
+from streams.correlate.job_rules.unreached_nodes import Unreached, unreached
 from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -86,6 +87,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     failures = (*evidence.codes, *evidence.failed)
     faults = bursts((s for s in failures if until is None or s.at > until), config)
     unstarted = _accuse_by_starts(evidence, verdict, config)
+    barred = unreached(evidence, hangs, config)
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
     firsts = AccusedHosts(evidence, config)
@@ -112,6 +114,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.claim(service, burst, burst.sightings)
         elif (reason := _cannot_start(burst, unstarted, config)) is not None:
             verdict.claim(reason, burst, burst.sightings)
+        elif (gave_up := next((one for one in barred if one.ends(burst, config)), None)) is not None:
+            verdict.claim(gave_up.cause.id, burst, burst.sightings)
         elif not own and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
         elif (why := _no_failure(burst, evidence, hangs, config)) is not None:
@@ -155,7 +159,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
         if (waited := late_join(evidence, episode, config)) is not None:
             late_joins.append(waited)
             continue
-        _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering)
+        node = next((one for one in barred if one.episode is episode), None)
+        _judge_hang(evidence, verdict, episode, number, crashes_of, torn_down, config, wandering, node)
     verdict.hypotheses = one_of_repeats(verdict.hypotheses, evidence, config)
     _claim_teardown(evidence, verdict, config)
     for slow, cause in slowed(evidence, config):
@@ -227,6 +232,7 @@ def _judge_hang(
     torn_down: Sequence[Burst],
     config: Config,
     wandering: Mapping[datetime, HangFinding],
+    barred: Unreached | None,
 ) -> None:
     finding = wandering.get(episode.start) or finding_of(evidence, episode, config)
     evicting = evicting_node(evidence, episode.start, episode.start, config)
@@ -251,6 +257,15 @@ def _judge_hang(
         partial = any(map(is_partial, placed_at(evidence.placements, episode.start, config)))
         ready_at = max(ready_at, (episode.seen_at if partial else episode.start) + config.missed_late)
     teardown = _teardown(torn_down, episode, config)
+    if (
+        barred is not None
+        and not finding.mismatch
+        and (finding.certainty is not Certainty.DECISIVE or finding.node == barred.cause.root.node)
+        and not _got_over(evidence, episode, ready_at)
+    ):
+        verdict.doubted.setdefault(barred.cause.id, ready_at)
+        verdict.claim(barred.cause.id, episode, [*episode.lines, *teardown])
+        return
     candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
         verdict.blames.append(blame)
@@ -356,6 +371,16 @@ def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetim
     by_leaf = finding.vote is not None and finding.vote.leaf is not None
     firm = (finding.node is None and (waits or by_leaf)) or finding.certainty is Certainty.DECISIVE
     return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
+
+
+def _got_over(evidence: JobEvidence, episode: Episode, until: datetime) -> bool:
+    """Whether the same processes went on by then, or the job came to its end."""
+    over = recovered(evidence, episode.end, None)
+    return (
+        over is not None
+        and over <= until
+        and not any(episode.start < p.start <= over for p in evidence.placements)
+    )
 
 
 def _runs_again(evidence: JobEvidence, episode: Episode, until: datetime) -> bool:

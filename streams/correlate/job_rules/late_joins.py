@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams.correlate.job_rules.connection_votes import only_deaths, waited_to_join
+from streams.correlate.job_rules.connection_votes import is_one_try, only_deaths, waited_to_join
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import PlatformBlocker
 from streams.correlate.job_rules.rank_reports import Episode
@@ -31,7 +31,9 @@ def late_join(evidence: JobEvidence, episode: Episode, config: Config) -> LateJo
     waits = [s.at for s in episode.lines if waited_to_join(s)]
     if not waits or not only_deaths(episode.reports):
         return None
-    at, spoke = min(waits), {report.pod for report in episode.reports}
+    # A try that fails is followed by others: what counts is when they gave up.
+    gave_up = [s.at for s in episode.lines if waited_to_join(s) and not is_one_try(s)]
+    at, spoke = min(gave_up or waits), {report.pod for report in episode.reports}
     # A program takes a minute or two from its container's start until it asks for its peers.
     since, there = at - config.restart_settle, at - config.slack
     late = frozenset(

@@ -85,6 +85,7 @@ class SignalRule(Strict):
     waits: bool = False
     starts: bool = False
     local: bool = False
+    bars: bool = False
     shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
     at_node: SignalKind | None = None
     confirms: bool = False
