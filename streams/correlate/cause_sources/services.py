@@ -13,11 +13,12 @@ from streams.correlate.job_rules.services import (
     Complaints,
     Shortage,
     complaints,
-    is_crash_of_resolver,
+    is_of_resolver,
     service_faults,
     shortages,
     thinned,
 )
+from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import RESOLVER, Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
@@ -44,7 +45,7 @@ class ServiceCauses(CauseSource):
         self._faults: dict[str, list[Hypothesis]] = {}
         self._judged_at: dict[str, datetime] = {}
         self._crashes: dict[str, tuple[Sighting, ...]] = {}
-        """By node: what is told of pods there that resolve names for the cluster."""
+        """By node: what is told of pods there that resolve names for the cluster, and that the node drops connections."""
 
     def evaluate(self, round_: Round) -> None:
         """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""
@@ -78,7 +79,10 @@ class ServiceCauses(CauseSource):
         """Keep what a node tells of pods that are part of a service. Returns whether that is something new."""
         row = self._state.nodes.get(node)
         kept = row.seen.values() if row is not None else ()
-        found = tuple(s for group in kept if is_crash_of_resolver(group[0]) for s in group if s.firing)
+        found = tuple(s for group in kept if is_of_resolver(group[0]) for s in group if s.firing)
+        if found:
+            drops = (group for group in kept if families().drops_connections(group[0]))
+            found += tuple(s for group in drops for s in group if s.firing)
         if found == self._crashes.get(node, ()):
             return False
         if found:

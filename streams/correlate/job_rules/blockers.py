@@ -17,14 +17,14 @@ from streams.correlate.job_rules.job_evidence import (
 )
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_reports import Episode
-from streams.correlate.job_rules.services import complaints, ends, shortage_at
+from streams.correlate.job_rules.services import complaints, ends, shortage_at, stood_still
 from streams.correlate.job_rules.start_failures import stuck_on_node
 from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.place import SERVERS, Cause, Place, PlaceKind, Suspect
+from streams.correlate.state.place import RESOLVER, SERVERS, Cause, Place, PlaceKind, Suspect
 from streams.model.hostnames import is_address, short
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
@@ -59,6 +59,19 @@ def claim_ends(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> No
             verdict.claim(found.incident, end, before[-1:])
 
 
+def claim_waits(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
+    """What a job waits for that has just started, and complains of the resolver of names for minutes, follows from that."""
+    for found in evidence.shortages:
+        if found.service != RESOLVER:
+            continue
+        mine = [s for s in complaints(evidence.failed)[RESOLVER] if found.since <= s.at <= found.until]
+        wait = stood_still(mine, evidence.moved, evidence.placements, config.before)
+        if wait is not None and not any(
+            first <= wait.end and last >= wait.start for first, last, _ in verdict.explained
+        ):
+            verdict.claim(found.incident, wait, mine)
+
+
 def evaluate_blockers(
     evidence: JobEvidence, verdict: JobVerdict, config: Config
 ) -> list[tuple[PlatformBlocker, Cause]]:
@@ -66,7 +79,8 @@ def evaluate_blockers(
     found: list[tuple[PlatformBlocker, Cause]] = []
     count, until = forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
-    for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
+    blockers = platform_blockers(failed, evidence.pods, config, _of_what_stays(evidence))
+    for number, blocker in enumerate(blockers, count + 1):
         service = for_a_service(evidence, blocker) if not blocker.waits else None
         why = service or _storage_of(evidence, blocker, config) or _evicted_by(evidence, blocker, config)
         why = why or _drained_for(evidence, blocker, config) or _behind(evidence, verdict, blocker, config)
@@ -111,6 +125,13 @@ def evaluate_blockers(
         verdict.hypotheses.append(own)
         found.append((blocker, own.id))
     return found
+
+
+def _of_what_stays(evidence: JobEvidence) -> frozenset[str]:
+    """Ids of what the job complains of services that do not get well by themselves."""
+    stays = [one for one in evidence.shortages if one.stays]
+    mine = complaints(evidence.failed) if stays else {}
+    return frozenset(s.id for one in stays for s in mine[one.service] if one.since <= s.at <= one.until)
 
 
 def is_unmounted(s: Sighting) -> bool:

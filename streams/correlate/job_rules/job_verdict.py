@@ -14,7 +14,7 @@ from streams.correlate.hypothesis import LEAF_GUESSED, SOMEWHERE, Blame, Hypothe
 from streams.correlate.job_rules.accused_hosts import AccusedHosts
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.applications import numbered as numbered_bursts
-from streams.correlate.job_rules.blockers import claim_ends, evaluate_blockers, for_a_service
+from streams.correlate.job_rules.blockers import claim_ends, claim_waits, evaluate_blockers, for_a_service
 from streams.correlate.job_rules.connection_votes import NO_COMMON_END, ONE_PAIR, Vote, only_deaths
 from streams.correlate.job_rules.culprit import WANDERS, HangFinding
 from streams.correlate.job_rules.explaining_causes import (
@@ -166,6 +166,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     for slow, cause in slowed(evidence, config):
         verdict.claims.setdefault(cause.id, []).append(slow)
     claim_ends(evidence, verdict, config)
+    claim_waits(evidence, verdict, config)
     claim_late_joins(late_joins, evaluate_blockers(evidence, verdict, config), verdict)
     return verdict
 

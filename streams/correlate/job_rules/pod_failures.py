@@ -8,7 +8,7 @@ is the normal state of a full cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -106,11 +106,15 @@ def is_own(s: Sighting) -> bool:
 
 
 def platform_blockers(
-    failed: Sequence[Sighting], pods: Mapping[str, PodTimes], config: Config
+    failed: Sequence[Sighting],
+    pods: Mapping[str, PodTimes],
+    config: Config,
+    at_once: Collection[str] = (),
 ) -> list[PlatformBlocker]:
     """What the platform did to a job, in order of time and cut at silences; what did not last is left out.
 
-    `pods` are the job's pods by uid. What many of its pods suffer at the same time is one.
+    `pods` are the job's pods by uid; `at_once` are ids of lines that need not last. What many of its pods suffer at the same
+    time is one.
     """
     by_object: dict[tuple[bool, str, str], list[Sighting]] = {}
     for s in sorted((s for s in failed if s.firing and _is_obstacle(s)), key=order):
@@ -121,7 +125,7 @@ def platform_blockers(
         stretch
         for lines in by_object.values()
         for stretch in _stretches(lines, pods, config)
-        if _lasted(stretch.sightings)
+        if _lasted(stretch.sightings) or any(s.id in at_once for s in stretch.sightings)
     ]
     return _joined(stretches, config)
 

@@ -25,10 +25,13 @@ from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
-STORAGE, WEBHOOK = "storage", "webhook"
+STORAGE, WEBHOOK, REGISTRY = "storage", "webhook", "registry"
+EXPIRED = "certificate_expired"
+"""A fact of a service that does not get well by itself."""
 _SHOWN_EACH = 2
 """Lines of each job that are kept with the fault, of the first and of the last."""
 _SHOWN = 64
+_CRASH = "resolver_crash"
 _MAX_NAME = 200
 _EACH = timedelta(minutes=1)
 
@@ -39,6 +42,7 @@ class ServicePolicy(Strict):
     jobs: int
     alone: frozenset[Literal["registry", "webhook", "resolver", "storage"]]
     lasts_s: float
+    expired_s: float
     within_s: float
     over_s: float
     before_s: float
@@ -78,6 +82,8 @@ class Shortage:
     service: str
     since: datetime
     until: datetime
+    stays: bool = False
+    """Whether it does not get better by itself."""
 
 
 class End(NamedTuple):
@@ -92,9 +98,9 @@ def is_retry(s: Sighting) -> bool:
     return s.text("subtype") in ("no_resolver", "not_resolved")
 
 
-def is_crash_of_resolver(s: Sighting) -> bool:
-    """Whether a pod that resolves names for the cluster starts over and over."""
-    return s.kind == SignalKind.UNKNOWN and s.firing and s.text("subtype") == "resolver_crash"
+def is_of_resolver(s: Sighting) -> bool:
+    """Whether a pod that resolves names for the cluster is not well: it starts over and over, or does not answer its node."""
+    return s.kind == SignalKind.UNKNOWN and s.firing and s.text("subtype") in (_CRASH, "resolver_unwell")
 
 
 def complaints(failed: Iterable[Sighting]) -> dict[str, tuple[Sighting, ...]]:
@@ -133,7 +139,7 @@ def shortages(mine: Mapping[str, Sequence[Sighting]], faults: Iterable[Hypothesi
     for h in faults:
         times = [s.at for s in mine.get(h.place.name, ()) if h.fault_at <= s.at <= h.last_at]
         if times:
-            found.append(Shortage(h.id, h.place.name, min(times), max(times)))
+            found.append(Shortage(h.id, h.place.name, min(times), max(times), EXPIRED in h.facts))
     return tuple(found)
 
 
@@ -142,11 +148,11 @@ def service_faults(
     name: str,
     heard: Sequence[Complaints],
     incarnations: Incarnations,
-    crashes: Sequence[Sighting] = (),
+    own_pods: Sequence[Sighting] = (),
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
-    `crashes` is what its own pods tell of: they name it.
+    `own_pods` is what is told of its own pods, which name it, and of nodes where these stand that drop connections.
     """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:
@@ -171,8 +177,11 @@ def service_faults(
         if seen_at is None:
             continue
         jobs = {owner[s.id] for s in lines if session.start <= s.at <= session.last}
-        own = [s for s in crashes if session.start - rule.within <= s.at <= session.last]
-        root = _root(counted_as, mine, own)
+        own = [s for s in own_pods if session.start - rule.within <= s.at <= session.last]
+        node = _node_of(own)
+        root = _root(counted_as, mine, own) if node is None else Entity(cluster, node=node)
+        drops = [s for s in own if node is not None and families().drops_connections(s)]
+        told = _told(root, kind) if node is None else _told_of_node(root, drops)
         found.append(
             Hypothesis(
                 place=Place(PlaceKind.SERVICE, name),
@@ -183,11 +192,15 @@ def service_faults(
                 certainty=Certainty.LIKELY,
                 ready_at=seen_at,
                 rule="shared service",
-                why=_why(len(jobs), families().signs(mine, 3), _told(root, kind)),
+                why=_why(len(jobs), families().signs(mine, 3), told),
                 # A job that got over it without a loss has nobody called.
                 alone=False,
-                causes=distinct(sorted((*own[:_SHOWN_EACH], *mine), key=order)),
-                facts={"jobs_hit": len(jobs), "service": kind},
+                causes=distinct(sorted((*_first_of(own, drops), *mine), key=order)),
+                facts={
+                    "jobs_hit": len(jobs),
+                    "service": kind,
+                    **({EXPIRED: True} if any(map(_stays, mine)) else {}),
+                },
                 stops="never",
             )
         )
@@ -217,6 +230,24 @@ def shortage_at(
     return min(fitting, key=lambda one: (one.since, one.incident), default=None)
 
 
+def stood_still(
+    lines: Sequence[Sighting], moved: Sequence[datetime], placements: Sequence[Placement], since: timedelta
+) -> End | None:
+    """From when to when a job that had just started got no further for want of names, by what it says of that.
+
+    One that ran before goes on without names, as far as anybody knows: what needs none is not seen to wait. `since`: how long
+    after its start at most it must have begun to complain.
+    """
+    firm = [s for s in lines if _is_firm(s)]
+    if not firm:
+        return None
+    first, last = firm[0].at, firm[-1].at
+    began = [p.start for p in placements if p.start <= first]
+    if not began or first - max(began) > since or any(max(began) <= at <= last for at in moved):
+        return None
+    return End(first, last) if last - first >= timedelta(seconds=service_policy().lasts_s) else None
+
+
 def _is_firm(s: Sighting) -> bool:
     """Whether a complaint can be of nothing but the service: of a retry, only one for a name that is the site's own."""
     if not is_retry(s):
@@ -241,8 +272,14 @@ def _service(s: Sighting, kind: str) -> str | None:
         case "webhook":
             named = s.text("service") or s.text("webhook")
             return f"{WEBHOOK}/{named[:_MAX_NAME]}" if named else WEBHOOK
-    named = s.text(kind)
+    named = registry_of(s.text(kind)) if kind == REGISTRY else s.text(kind)
     return f"{kind}/{named[:_MAX_NAME]}" if named else None
+
+
+def registry_of(named: str) -> str:
+    """A registry by its host, and its port unless that is the one that everybody asks: however it is written, it is one."""
+    host, _, port = named.strip().rpartition("://")[2].partition("/")[0].lower().partition(":")
+    return host.rstrip(".") + (f":{port}" if port not in ("", "443", "80") else "")
 
 
 def mount_of(path: str) -> str | None:
@@ -268,10 +305,28 @@ def _why(jobs: int, signs: str, service: str) -> str:
 def _known_at(lines: Sequence[Sighting], owner: Mapping[str, str], kind: str) -> datetime | None:
     """When it was known first that it is the service: by several jobs, or by one to which it goes on saying that it is ill."""
     together, rule = _together_at(lines, owner), service_policy()
-    if together is not None or kind not in rule.alone:
+    if kind not in rule.alone:
         return together
+    expired = _expired_at(lines) if kind == REGISTRY else None
+    if together is not None:
+        return min(together, expired or together)
     lasted = (s.seen_at for s in lines if s.at - lines[0].at >= timedelta(seconds=rule.lasts_s))
-    return min(lasted, default=None)
+    return min((at for at in (expired, *lasted) if at is not None), default=None)
+
+
+def _stays(s: Sighting) -> bool:
+    rule = families().rule(s)
+    return rule is not None and rule.stays
+
+
+def _expired_at(lines: Sequence[Sighting]) -> datetime | None:
+    """When two nodes had said for long enough that its certificate has expired: a clock that is wrong is one node's."""
+    told = [s for s in lines if _stays(s) and s.entity.node is not None]
+    second = next((s for s in told if s.entity.node != told[0].entity.node), None)
+    if second is None:
+        return None
+    lasted = [s.seen_at for s in told if s.at - told[0].at >= timedelta(seconds=service_policy().expired_s)]
+    return max(second.seen_at, min(lasted)) if lasted else None
 
 
 def _together_at(lines: Sequence[Sighting], owner: Mapping[str, str]) -> datetime | None:
@@ -319,6 +374,22 @@ def _root(counted_as: Entity, lines: Sequence[Sighting], crashes: Sequence[Sight
     same = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
     common = "/".join(names[0] for names in same)
     return Entity(counted_as.cluster, storage=f"/{common}" if common else counted_as.storage)
+
+
+def _node_of(own: Sequence[Sighting]) -> str | None:
+    """The one node where all pods of the resolver that are not well stand, where that node says that it drops connections."""
+    there = {s.entity.node for s in own if is_of_resolver(s)}
+    drops = {s.entity.node for s in own if families().drops_connections(s)}
+    return next(iter(there)) if len(there) == 1 and there <= drops else None
+
+
+def _first_of(own: Sequence[Sighting], drops: Sequence[Sighting]) -> list[Sighting]:
+    """What is shown of the service's own pods: of a node that drops connections the first such lines as well."""
+    return [*[s for s in own if is_of_resolver(s)][:_SHOWN_EACH], *drops[:_SHOWN_EACH]]
+
+
+def _told_of_node(node: Entity, drops: Sequence[Sighting]) -> str:
+    return f"the cluster's resolver of names, whose pods that do not answer all stand on {node}: {families().signs(drops, 2)}"
 
 
 def _told(root: Entity, kind: str) -> str:

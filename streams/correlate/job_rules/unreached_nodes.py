@@ -17,7 +17,6 @@ from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode, RankReport
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +32,13 @@ class Unreached:
         return not burst.speaks_for_itself and since <= burst.start <= until
 
 
-def drops_connections(s: Sighting) -> bool:
-    """Whether a node says of itself that it drops connections (`bars` in policy/families.yaml)."""
-    rule = families().rule(s) if s.firing else None
-    return rule is not None and rule.bars
-
-
 def unreached(evidence: JobEvidence, hangs: Iterable[Episode], config: Config) -> list[Unreached]:
     """Of each hang the node that drops connections, where that is what its ranks complain of."""
-    barred = [c for c in evidence.causes if c.root.node is not None and any(map(drops_connections, c.causes))]
+    barred = [
+        c
+        for c in evidence.causes
+        if c.root.node is not None and any(map(families().drops_connections, c.causes))
+    ]
     if not barred:
         return []
     found = ((one, _node_at_fault(evidence, one, barred, config)) for one in hangs)
@@ -77,7 +74,7 @@ _UNANSWERED = frozenset({"Connection timed out", "No route to host"})
 
 def _drops_at(cause: Hypothesis, episode: Episode, config: Config) -> bool:
     """Whether it said so around the time at which they could not connect."""
-    told = [s.at for s in cause.causes if drops_connections(s)]
+    told = [s.at for s in cause.causes if families().drops_connections(s)]
     first, last = episode.start - config.before, episode.reported_at + cause.lag
     return min(told) <= last and max(told) >= first
 

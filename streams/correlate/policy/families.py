@@ -86,6 +86,7 @@ class SignalRule(Strict):
     starts: bool = False
     local: bool = False
     bars: bool = False
+    stays: bool = False
     shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
     at_node: SignalKind | None = None
     confirms: bool = False
@@ -270,6 +271,11 @@ class Families(Strict):
             if not asks or rule.fits(sighting):
                 return rule
         return None
+
+    def drops_connections(self, sighting: Sighting) -> bool:
+        """Whether a node says of itself that it drops connections, or has no network for its pods."""
+        rule = self.rule(sighting) if sighting.firing else None
+        return rule is not None and rule.bars
 
     def role(self, sighting: Sighting) -> Role:
         """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is re-evaluated."""

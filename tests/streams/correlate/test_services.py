@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams.correlate.job_rules.services import mount_of, thinned
+from streams.correlate.job_rules.services import mount_of, registry_of, thinned
 from streams.correlate.sightings import sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact, JobFact, PodFact
@@ -24,6 +24,8 @@ from tests.streams.correlate.world import (
     failed,
     job,
     nccl_error,
+    node_fact,
+    pods,
     progress,
     sign,
     xid,
@@ -266,6 +268,98 @@ def test_evictions_of_pods_that_are_no_training_job_are_silent() -> None:
     assert world.incidents() == []
 
 
+def expired(
+    name: str, pods_: Sequence[int] = (0, 1), registry: str = REGISTRY, times: int = 4
+) -> list[Signal]:
+    """Kubelets that are shown a certificate that has expired, and try again after 10, 20 and 40 s."""
+    said: dict[str, Any] = {"registry": registry, "certificate": "certificate has expired"}
+    return [
+        failed(name, pod, 3 * pod + 10.0 * (2**i - 1), "image_pull", reason="Failed", **said)
+        for pod in pods_
+        for i in range(times)
+    ]
+
+
+def waiting(*signals: Signal, until: float) -> World:
+    """Two jobs whose pods cannot be started."""
+    world = World(map(node_fact, [*LLAMA, *GEMMA]))
+    for pod in (*started("llama"), *started("gemma")):
+        world.tell(replace(pod, phase="Pending", ready=False))
+    world.see(*signals)
+    world.pass_to(until, step=5)
+    return world
+
+
+def test_a_certificate_that_has_expired_by_two_nodes_is_known_within_minutes_and_by_one_job() -> None:
+    incident = waiting(*expired("llama"), until=100).only()
+    assert incident.root.key == f"part/registry/{REGISTRY}"
+    assert [one.name for one in incident.jobs] == ["llama"]
+    assert "certificate" in incident.reason
+
+
+SOON: dict[str, list[Signal]] = {
+    "one node, whose clock may be wrong": expired("llama", [0]),
+    "one node whose clock may be wrong, and one that is not answered": [
+        *expired("llama", [0]),
+        *pulls("llama", 5, times=2),
+    ],
+    "a job that was deleted, for its image was misspelled": expired("llama", times=3),
+    "a registry that does not answer": [*pulls("llama", 0, times=2), *pulls("gemma", 5, times=2)],
+}
+
+
+@pytest.mark.parametrize("name", SOON)
+def test_what_may_be_over_soon_must_last(name: str) -> None:
+    assert waiting(*SOON[name], until=200).incidents() == []
+
+
+def test_the_next_job_that_needs_the_registry_is_a_victim_at_once() -> None:
+    later = [
+        failed(
+            "gemma",
+            0,
+            110,
+            "image_pull",
+            registry=REGISTRY,
+            certificate="certificate has expired",
+            reason="x",
+        )
+    ]
+    assert {one.name for one in waiting(*expired("llama"), *later, until=130).only().jobs} == BOTH
+
+
+def test_what_is_refused_for_an_expired_certificate_need_not_last_once_the_webhook_is_known() -> None:
+    world = World(facts())
+    said = {"certificate": "certificate has expired"}
+    told = [*refused("qwen", 0, times=1), *refused("qwen-2", 20, times=1)]
+    world.see(*(replace(s, attributes={**s.attributes, **said}) for s in told))
+    world.pass_to(60, step=5)
+    assert world.only().root.key == f"part/webhook/{HOOK}"
+    assert {one.name for one in world.only().jobs} == {"qwen", "qwen-2"}
+
+
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        ("registry.east.example", "registry.east.example"),
+        ("Registry.East.Example.", "registry.east.example"),
+        ("registry.east.example:443", "registry.east.example"),
+        ("https://registry.east.example/v2/llm", "registry.east.example"),
+        ("registry.east.example:5000", "registry.east.example:5000"),
+        ("10.4.0.9:80", "10.4.0.9"),
+    ],
+)
+def test_a_registry_is_one_however_it_is_written(named: str, meant: str) -> None:
+    assert registry_of(named) == meant
+
+
+def test_jobs_that_write_a_registry_with_its_port_and_without_share_it() -> None:
+    world = World(facts())
+    world.see(*pulls("llama", 0, f"{REGISTRY}:443"), *pulls("gemma", 200))
+    world.pass_to(900, step=5)
+    assert {one.name for one in world.only().jobs} == BOTH
+
+
 def retries(name: str, seconds: float, asked: str = "store.data.svc", times: int = 4) -> list[Signal]:
     """A program that tries again, for the resolver did not answer it."""
     return [failed(name, 0, seconds + 30 * i, "no_resolver", peer=asked) for i in range(times)]
@@ -304,6 +398,105 @@ def test_jobs_that_die_while_they_try_again_to_resolve_a_name_are_victims_of_the
     assert (incident.family, incident.root.key) == ("platform_fault", "part/resolver/coredns")
     assert {j.name for j in incident.jobs} == BOTH
     assert "n5" not in incident.nodes
+
+
+def unwell(node: str, seconds: float) -> Signal:
+    """A pod of the resolver does not answer its node."""
+    return sign("unknown", node, seconds, "resolver_unwell")
+
+
+def drops(node: str, seconds: float) -> Signal:
+    return sign("node.condition", node, seconds, "conntrack_full")
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_node_that_drops_connections_under_all_pods_of_the_resolver_that_do_not_answer_is_at_fault(
+    backwards: bool, restart: bool
+) -> None:
+    told: list[Signal | PodFact] = [drops("n5", -60), unwell("n5", -20), drops("n5", 90), unwell("n5", 40)]
+    told += [*unresolved("llama", 0), *unresolved("gemma", 100)]
+    world = World(facts())
+    for i, one in enumerate(reversed(told) if backwards else told):
+        take(world, one)
+        if restart and i == len(told) // 2:
+            world.restart()
+    world.pass_to(900, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("platform_fault", "node/n5")
+    assert {j.name for j in incident.jobs} == BOTH
+    assert incident.certainty == "likely", "no node is closed for it without a person"
+
+
+ELSEWHERE: dict[str, list[Signal]] = {
+    "pods of the resolver that do not answer on another node as well": [
+        unwell("n5", -20),
+        unwell("n1", -10),
+        drops("n5", -60),
+    ],
+    "two nodes that both drop connections": [
+        unwell("n5", -20),
+        unwell("n1", -10),
+        drops("n5", -60),
+        drops("n1", -50),
+    ],
+    "a node without pods of the resolver": [unwell("n5", -20), drops("n1", -60)],
+    "a busy node while its pods of the resolver answer": [drops("n5", -60)],
+    "long before": [unwell("n5", -20), drops("n5", -2000)],
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_resolver_itself_is_at_fault_where_no_one_node_is_why(name: str) -> None:
+    world = World(facts())
+    world.see(*ELSEWHERE[name])
+    world.see(*unresolved("llama", 0), *unresolved("gemma", 100))
+    world.pass_to(900, step=5)
+    assert world.only().root.key == "cluster"
+
+
+def waits(name: str, asked: str = "store.data.svc", times: int = 4) -> list[Signal]:
+    """A program that asks for a name again and again for five minutes, and gets no further."""
+    return [failed(name, 0, 100 + 100.0 * i, "no_resolver", peer=asked) for i in range(times)]
+
+
+def started(name: str) -> list[PodFact]:
+    return pods(name, {"llama": LLAMA, "gemma": GEMMA}[name], since=0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_jobs_that_get_no_further_at_their_start_for_want_of_names_are_victims(fails: bool) -> None:
+    world = World(map(node_fact, [*LLAMA, *GEMMA]))
+    for pod in (*started("llama"), *started("gemma")):
+        world.tell(pod)
+    world.see(*waits("llama"), *(unresolved("gemma", 200) if fails else waits("gemma")))
+    world.see(progress("llama", 600, 1))
+    world.pass_to(900, step=5)
+    assert {j.name for j in world.only().jobs} == BOTH
+
+
+GOES_ON: dict[str, list[Signal]] = {
+    "it went on meanwhile": [*waits("llama"), progress("llama", 250, 7)],
+    "it asks for what others serve": waits("llama", "hub.example.com"),
+    "it asks for two minutes": waits("llama", times=2),
+}
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_a_job_that_goes_on_without_names_is_no_victim(name: str) -> None:
+    world = World(map(node_fact, [*LLAMA, *GEMMA]))
+    for pod in (*started("llama"), *started("gemma")):
+        world.tell(pod)
+    world.see(*GOES_ON[name], *unresolved("gemma", 200))
+    world.pass_to(900, step=5)
+    assert {j.name for j in world.only().jobs} == {"gemma"}
+
+
+def test_a_job_that_ran_for_long_before_it_asked_is_no_victim() -> None:
+    world = World(facts())
+    world.see(*waits("llama"), *unresolved("gemma", 200))
+    world.pass_to(900, step=5)
+    assert {j.name for j in world.only().jobs} == {"gemma"}
 
 
 NOBODY: dict[str, list[Signal | PodFact]] = {

@@ -35,6 +35,32 @@ def test_a_pull_names_its_registry_only_where_that_does_not_serve(why: str) -> N
     assert signal.attributes.get("registry") == REGISTRIES[why]
 
 
+EXPIRED = 'Get "https://reg.example/v2/": tls: failed to verify certificate: x509: certificate has expired or is not yet valid'
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (EXPIRED, True),
+        (f"{EXPIRED}: current time 2026-03-01T12:00:00Z is after 2026-03-01T11:58:00Z", True),
+        (f"{EXPIRED}: current time 2026-03-01T12:00:00+01:00 is before 2026-03-02T00:00:00Z", False),
+        ('Get "https://reg.example/v2/": x509: certificate signed by unknown authority', False),
+    ],
+)
+def test_a_certificate_has_expired_where_the_clock_of_whoever_asks_is_past_it(why: str, told: bool) -> None:
+    (signal,) = event("Failed", PULL + why)
+    assert signal.attributes["registry"] == "reg.example"
+    assert ("certificate" in signal.attributes) is told
+
+
+def test_a_pod_of_the_resolver_that_does_not_answer_its_kubelet_tells_of_its_node() -> None:
+    (signal,) = event(
+        "Unhealthy", 'Readiness probe failed: Get "http://10.4.0.12:8181/ready": context deadline exceeded'
+    )
+    assert (signal.kind, signal.attributes["subtype"]) == ("unknown", "resolver_unwell")
+    assert (signal.entity.node, signal.entity.pod) == ("gpu-3", None)
+
+
 HOOK = (
     'Error creating: Internal error occurred: failed calling webhook "h.example.io": failed to call webhook: '
 )
