@@ -54,7 +54,8 @@ def tie_of_job(job: JobRef, incident: Incident) -> Tie:
         return Tie("rank", ranks[0].summary)
     if symptoms:
         return Tie("rank", symptoms[0].summary)
-    if complaints := [p for p in incident.proofs if p.role == "cause" and _is_of(p, job)]:
+    causes = [p for p in incident.proofs if p.role == "cause" and p.kind.startswith("job.")]
+    if complaints := [p for p in causes if _is_of(p, job)]:
         return Tie("named", complaints[0].summary)
     if incident.root.node is not None:
         return Tie("job", f"had pods on {incident.root.node} when it began")
