@@ -13,7 +13,8 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
-from streams.correlate.sightings import Sighting, distinct
+from streams.correlate.sightings import Sighting, distinct, is_of_clock
+from streams.correlate.state.allocations import is_by_slurm
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.nic_names import NO_NAMES, NicNames, host_names, nic_names
 from streams.correlate.state.rows import NodeRow, of_kind
@@ -65,10 +66,12 @@ def weighed_roots(
     # What a NIC itself shows comes before what its jobs' connections show of it.
     proven = {h.id for h in silent if any(_same_nic(r, h, len(of_nic), names, config) for r in of_nic)}
     after_death = {h.id: down.id for h in roots if (down := _down_before(h, roots, config)) is not None}
+    refusing = _refusing(roots, config)
     ranked = sorted(
         [*roots, *silent],
         key=lambda h: (
             h.id in after_death,
+            h.id not in refusing.values(),
             h.certainty is Certainty.WEAK,
             h.id in proven,
             -families()[h.family].rank,
@@ -81,7 +84,8 @@ def weighed_roots(
             (
                 h
                 for h in result.independent
-                if _takes_in(h, root, closed, config, names)
+                if refusing.get(root.id) == h.id
+                or _takes_in(h, root, closed, config, names)
                 or (root.id in proven and h in of_nic and _same_nic(h, root, len(of_nic), names, config))
             ),
             None,
@@ -140,6 +144,25 @@ def _down_before(h: Hypothesis, roots: Sequence[Hypothesis], config: Config) -> 
         ),
         None,
     )
+
+
+def _refusing(roots: Sequence[Hypothesis], config: Config) -> dict[str, str]:
+    """The times that Slurm no longer reached the node for a clock that is off, each with that fault: it is not away at all."""
+    clocks = [h for h in roots if all(map(is_of_clock, h.causes)) and h.opens_alone]
+    away = [
+        h for h in roots if h.family == IncidentFamily.NODE_DOWN and all(map(_is_by_controller, h.causes))
+    ]
+    return {
+        down.id: clock.id
+        for down in away
+        for clock in clocks
+        if clock.fault_at <= down.fault_at
+        and clock.last_at >= down.last_at - config.outlived  # who refuses is alive
+    }
+
+
+def _is_by_controller(s: Sighting) -> bool:
+    return is_by_slurm(s) or (s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "slurm_silent")
 
 
 def _starves(root: Hypothesis, storm: Hypothesis, names: NicNames, config: Config) -> bool:

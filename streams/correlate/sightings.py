@@ -73,6 +73,13 @@ class Sighting:
         return value if value.__class__ is str else str(value)
 
 
+def is_of_clock(seen: Sighting | Signal) -> bool:
+    """Whether it tells that the clock of its host, or of who speaks to it, is off: munge refuses credentials for their time."""
+    if seen.kind != SignalKind.NODE_CONDITION or seen.attributes.get("subtype") != "munge":
+        return False
+    return str(seen.attributes.get("reason", "")).startswith(("Rewound", "Expired"))
+
+
 def sighting(signal: Signal) -> Sighting | None:
     """Reduce a signal; None for one about the distant past (a journal replayed after a reboot).
 
@@ -82,6 +89,8 @@ def sighting(signal: Signal) -> Sighting | None:
     if signal.observed_at - signal.occurred_at > PAST:
         return None
     at = not_ahead(signal.occurred_at, signal.observed_at)
+    if is_of_clock(signal):
+        at = signal.observed_at  # a clock that is off does not tell since when
     waited = signal.attributes.get("elapsed_ms")
     began = at
     if isinstance(waited, int) and waited > 0:

@@ -32,7 +32,7 @@ from streams.correlate.node_rules.pod_starts import Start, of_the_node
 from streams.correlate.node_rules.software_rollouts import since_given_back
 from streams.correlate.policy.policy import policy
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, is_of_clock
 from streams.correlate.state.job_progress import ProgressReports
 from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.node_work import (
@@ -126,6 +126,9 @@ class HostCauses(CauseSource):
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))
         seen = of_the_node(seen, self._holder, partial(self._starts, node))
+        if row.fact is None and not self._topology.is_unlisted_node(node):
+            # The controller's own clock, or that of one of the nodes that speak to it: nobody knows which.
+            seen = [s for s in seen if not is_of_clock(s)]
         ended = given_back(row, *self._closed_by_us(row))
         cuts = [g.seen_until for g in ended if g.booted]
         found = [

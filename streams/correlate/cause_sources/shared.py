@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.clocks import CLOCKS, clock_faults, of_clocks
 from streams.correlate.node_rules.imex_peers import imex_faults, is_of_peer, of_imex
 from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
 from streams.correlate.node_rules.job_starts import of_starts, start_faults
@@ -188,7 +189,7 @@ class SharedCauses(CauseSource):
         touched |= self._imex.put(node, of_imex(node, row, self._host) if peers and fact is not None else {})
         conditions = SignalKind.NODE_CONDITION in kinds
         starts = of_starts(self._cluster, node, row, hypotheses) if conditions else {}
-        touched |= self._starts.put(node, starts)
+        touched |= self._starts.put(node, starts | of_clocks(hypotheses))
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
         if stored or (hypotheses and fact is None):
@@ -392,6 +393,8 @@ class SharedCauses(CauseSource):
                 return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
             case GroupKind.SOFTWARE:
                 return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
+            case GroupKind.STARTS if group == CLOCKS:
+                return clock_faults(self._cluster, self._starts.of(group), self._incarnations)
             case GroupKind.STARTS:
                 return start_faults(self._cluster, group, self._starts.of(group), self._incarnations)
             case GroupKind.OUTPUT:

@@ -126,6 +126,7 @@ class PartPolicy(Strict):
     software_of_a_gpu: Enough
     rollout: Rollout
     starts: Starts
+    clocks: Enough
     hearsay: Enough
     hearsay_settles_s: float
     unfelt_s: float

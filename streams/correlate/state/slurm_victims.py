@@ -16,7 +16,9 @@ from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.hostnames import short
 from streams.model.kinds import SignalKind
 
-_NOT_STARTED, _NO_GPU = "slurm_prolog", "job_without_gpu"
+_NOT_STARTED, _NOT_LAUNCHED, _NO_GPU = "slurm_prolog", "slurm_launch", "job_without_gpu"
+_OF_DAEMONS = "platform"
+"""The domain of what keeps Slurm's daemon from starting anything: a job's step may fail to be launched for reasons of its own."""
 _OF_GPUS = frozenset({"gpu", "platform"})
 
 
@@ -30,7 +32,11 @@ def job_hit(seen: Sighting, domain: str) -> JobRef | None:
     subtype, number = seen.text("subtype"), seen.text("job_id")
     if not number:
         return None
-    if subtype == _NOT_STARTED or (subtype == _NO_GPU and domain in _OF_GPUS):
+    if (
+        subtype == _NOT_STARTED
+        or (subtype == _NOT_LAUNCHED and domain == _OF_DAEMONS)
+        or (subtype == _NO_GPU and domain in _OF_GPUS)
+    ):
         return JobRef(SLURM_JOB, "", seen.text("array_task") or number)
     return job_lost(seen)
 
