@@ -286,7 +286,10 @@ def _sessions(
     outages = _ended(outages)
     names = [Entity(cluster, storage=name) for name in sorted({system, *(o.target for o in outages)})]
     root = Entity(cluster, storage=system)
-    return incarnations.sessions(root, families()[FAMILY].domain, [o.interval for o in outages], names)
+    again = families().shared.storage.again
+    return incarnations.sessions(
+        root, families()[FAMILY].domain, [o.interval for o in outages], names, again=again
+    )
 
 
 def _ended(outages: Sequence[Outage]) -> list[Outage]:
@@ -341,6 +344,8 @@ def _named(
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node does then, so it may be the node's own fault"
+    if session.flaps:
+        why += f". It was lost {session.flaps + 1} times"
     # What most nodes lose at one moment harms what waits for it there, however soon it is back; else it must last.
     ready = sorted(
         min(s.seen_at for s in o.interval.sightings)

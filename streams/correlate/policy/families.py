@@ -120,6 +120,12 @@ class _Storage(Strict):
     enough_share: float
     lasting_s: float
     quiet_s: float
+    again_s: float
+
+    @property
+    def again(self) -> timedelta:
+        """A storage that is lost again so soon after it was back is lost for the same reason."""
+        return timedelta(seconds=self.again_s)
 
     @property
     def together(self) -> timedelta:
