@@ -240,9 +240,12 @@ def names_job(incident: Incident | None, job: Mapping[str, str]) -> bool:
     return any(same_job(each, job) for each in named)
 
 
+_SLURM = SLURM_JOB.removesuffix("Job")
+
+
 def same_job(job: JobRef, true: Mapping[str, str]) -> bool:
     """Whether a job is one of the truth. Slurm's go by their number or their name; nobody knows a kind or a namespace of them."""
-    if "title" in true or true["kind"] == SLURM_JOB:
+    if "title" in true or true["kind"].removesuffix("Job") == _SLURM:
         return job.name in (true["name"], true.get("title"))
     # Volcano calls its kind `Job` as well; Faultline tells the two apart.
     kind = true["kind"].removeprefix("Volcano")

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bench.campaign import Campaign, Tally
-from bench.verdicts import Verdict, verdict
+from bench.verdicts import Verdict, same_job, verdict
 from faultline.replay.capture import Capture, Meta
 from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot, Truth
-from streams.model.entity import Entity, JobRef
+from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.incident import Audience, Certainty, Incident, IncidentState
 from streams.model.signal import Severity
 
@@ -89,6 +89,13 @@ def test_a_stopped_job_is_right_where_its_faults_incident_names_it() -> None:
     found = judged((3, incident("a", "gpu-1")))
     assert (found.jobs, found.jobs_right) == (2, 1)
     assert any("other" in miss.expected for miss in found.misses)
+
+
+@pytest.mark.parametrize("kind", ["Slurm", "SlurmJob"])
+def test_a_job_of_slurm_goes_by_its_number_whatever_cluster_of_slurm_it_is_of(kind: str) -> None:
+    true = {"kind": kind, "namespace": "prod", "name": "4242"}
+    assert same_job(JobRef(SLURM_JOB, "", "4242"), true)
+    assert not same_job(JobRef(SLURM_JOB, "", "4243"), true)
 
 
 def test_incidents_of_days_without_a_fault_count_by_the_day_and_not_against_precision() -> None:
