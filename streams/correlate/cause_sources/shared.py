@@ -46,7 +46,12 @@ from streams.correlate.node_rules.shared_parts import (
     troubles_of,
 )
 from streams.correlate.node_rules.software_rollouts import is_of_rollout, of_rollout, of_software, rollouts
-from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
+from streams.correlate.node_rules.storage import (
+    StorageReports,
+    serves_storage,
+    storage_faults,
+    storage_reports,
+)
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow
@@ -252,10 +257,18 @@ class SharedCauses(CauseSource):
         return parts.named(racks.pop()) if len(racks) == 1 else None
 
     def _serves(self, node: str, row: NodeRow) -> frozenset[str] | None:
-        """What a storage that this host serves is called; None for a host that is no node of a cluster whose nodes are known."""
+        """What a storage that this host serves is called; None for a host that is no node of a cluster whose nodes are known.
+
+        A node that says itself which targets it serves is called by these as well. What says so and is no node that is known of
+        may serve any: its log of a fault names the disk, and not always what is on it.
+        """
+        lines = [s for group in row.seen.values() if serves_storage(group[0]) for s in group]
+        targets = {target for s in lines if (target := s.text("target"))}
         if row.fact is not None:
-            return frozenset({node, *row.fact.addresses, *row.fact.aliases})
-        return None if self._topology.is_no_node(node) else frozenset()
+            return frozenset({node, *row.fact.addresses, *row.fact.aliases, *targets})
+        if self._topology.is_no_node(node) or (lines and not self._topology.is_unlisted_node(node)):
+            return None
+        return frozenset(targets)
 
     def _absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> tuple[Absence, ...]:
         """The times that a node was away: NotReady for no reason of its own, or as its agent tells (`unreached`)."""

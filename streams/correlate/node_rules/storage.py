@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -71,6 +71,11 @@ class StorageReports:
     """What a storage that it serves is called; None for a host that is no node of the cluster, and may serve any."""
     gone: tuple[Hypothesis, ...] = ()
     """That it is NotReady for no reason of its own, as far as nothing else says that it is dead."""
+
+
+def serves_storage(s: Sighting) -> bool:
+    """Whether a host says that it serves a storage, or a target of one (`target`)."""
+    return s.kind == SignalKind.NODE_STORAGE and s.text("subtype") == "storage_server"
 
 
 def storage_reports(
@@ -141,7 +146,9 @@ def storage_faults(
         parts |= servers
         if servers:
             names = tuple(sorted(set(servers.values())))
-            h = replace(fault.hypothesis, facts={**fault.hypothesis.facts, SERVERS: names[:_MAX_SERVERS]})
+            why = f"{fault.hypothesis.why}. {_of_servers(evidence, servers)}"
+            facts = {**fault.hypothesis.facts, SERVERS: names[:_MAX_SERVERS]}
+            h = replace(fault.hypothesis, why=why, facts=facts)
             found[i] = replace(fault, hypothesis=h)
         with_it = list(_gone_with(fault.hypothesis, [(n, h) for n, h in gone if n in hanging], known))
         parts |= {h.id: node for node, h, until in with_it if until is None}
@@ -190,6 +197,13 @@ def _servers(
         and storage.fault_at - within <= h.fault_at
         and (storage.cleared_at is None or h.fault_at <= storage.cleared_at)
     }
+
+
+def _of_servers(evidence: Iterable[tuple[str, StorageReports]], servers: Mapping[str, str]) -> str:
+    """What the hosts that serve a storage tell of themselves."""
+    mine = [h for _, reports in evidence for h in reports.disks if h.id in servers]
+    shown = [f"{servers[h.id]} ({families().signs(h.causes, _MAX_SHOWN)})" for h in mine[:_MAX_SHOWN]]
+    return f"What serves it is at fault: {', '.join(shown)}"
 
 
 def _by_target(evidence: Iterable[tuple[str, StorageReports]]) -> list[list[tuple[str, Outage]]]:
