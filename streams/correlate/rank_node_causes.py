@@ -10,7 +10,7 @@ from streams.correlate.fabric_rules.links import broke_at, by_host
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
 from streams.correlate.node_rules.lost_inputs import still_has_power
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import families
+from streams.correlate.policy.families import families, level
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, distinct, is_of_clock
@@ -65,13 +65,14 @@ def weighed_roots(
     ]
     # What a NIC itself shows comes before what its jobs' connections show of it.
     proven = {h.id for h in silent if any(_same_nic(r, h, len(of_nic), names, config) for r in of_nic)}
+    roots, hanging = _with_silent(roots, [h for h in silent if h.id not in proven], closed, config)
+    follows = {**_refusing(roots, config), **hanging}
     after_death = {h.id: down.id for h in roots if (down := _down_before(h, roots, config)) is not None}
-    refusing = _refusing(roots, config)
     ranked = sorted(
         [*roots, *silent],
         key=lambda h: (
             h.id in after_death,
-            h.id not in refusing.values(),
+            h.id in follows,
             h.certainty is Certainty.WEAK,
             h.id in proven,
             -families()[h.family].rank,
@@ -80,12 +81,13 @@ def weighed_roots(
         ),
     )
     for root in ranked:
-        host = next(
+        named = follows.get(root.id)
+        named = result.merged.get(named, named) if named is not None else None
+        host = next((h for h in result.independent if h.id == named), None) or next(
             (
                 h
                 for h in result.independent
-                if refusing.get(root.id) == h.id
-                or _takes_in(h, root, closed, config, names)
+                if _takes_in(h, root, closed, config, names)
                 or (root.id in proven and h in of_nic and _same_nic(h, root, len(of_nic), names, config))
             ),
             None,
@@ -144,6 +146,44 @@ def _down_before(h: Hypothesis, roots: Sequence[Hypothesis], config: Config) -> 
         ),
         None,
     )
+
+
+def _with_silent(
+    roots: Sequence[Hypothesis],
+    silent: Sequence[Hypothesis],
+    closed: Mapping[str, datetime],
+    config: Config,
+) -> tuple[list[Hypothesis], dict[str, str]]:
+    """The roots, those as sure as what bears them out; and the silent ranks, each with the disk of the node that they wait for.
+
+    A rank that reads from a disk which does not answer hangs in the kernel and says nothing, while others of its node go on. The
+    kernel gives a request half a minute before it tells of it, so its lines may come after the hang began.
+    """
+    found, follows = list(roots), dict[str, str]()
+    for hang in silent:
+        for i, disk in enumerate(found):
+            lines = [s for s in disk.causes if s.kind == SignalKind.NODE_STORAGE]
+            over = closed.get(disk.id) or (disk.cleared_at if disk.is_repaired else None)
+            if (
+                disk.family != IncidentFamily.HOST_FAULT
+                or not any(abs(s.at - hang.fault_at) <= config.before for s in lines)
+                or (over is not None and hang.fault_at > over)
+            ):
+                continue
+            follows[hang.id] = disk.id
+            found[i] = replace(
+                disk,
+                certainty=max(disk.certainty, hang.certainty, key=level),
+                why=f"{disk.why}. {hang.why}",
+                # It is an incident for the job that waits, and no line says when the disk answers again.
+                ready_at=disk.ready_at if disk.opens_alone else max(disk.ready_at, hang.ready_at),
+                brief_until=disk.brief_until if disk.opens_alone else None,
+                alone=True,
+                was_brief=False,
+                cleared_at=None,
+            )
+            break
+    return found, follows
 
 
 def _refusing(roots: Sequence[Hypothesis], config: Config) -> dict[str, str]:

@@ -7,6 +7,7 @@ all speak of the same one, else the node.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -131,7 +132,8 @@ def _faults(
             held |= {s.id: first + max(lasts, hold, lone) for s in interval.sightings}
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
-    for session in incarnations.sessions(root, families()[family].domain, lasting, names, cuts=cuts):
+    domain = families()[family].domain
+    for session in incarnations.sessions(root, domain, lasting, names, cuts=cuts, back=_disk_again):
         # What every host has now and then does not let what must last be told before it has.
         firm = [s for s in session.sightings if _counts_alone((s,))]
         until = min(held[s.id] for s in firm or session.sightings)
@@ -141,6 +143,14 @@ def _faults(
         yield replace(
             _hypothesis(root, family, session, ready), brief_until=until, alone=counts, was_brief=gone
         )
+
+
+def _disk_again(session: Session, interval: FiringInterval) -> timedelta | None:
+    """How long a disk may have been quiet that was at fault, where it is what tells of itself again."""
+    disks = {name for s in session.sightings if (name := disk_of(s))}
+    if not disks.intersection(map(disk_of, interval.sightings)) or not _counts_alone(session.sightings):
+        return None
+    return families().recurring.disk_again
 
 
 def _occasions(intervals: Iterable[FiringInterval]) -> Iterable[FiringInterval]:
@@ -176,6 +186,16 @@ def _unknown_stretches(sightings: Iterable[Sighting]) -> list[tuple[datetime, da
     ]
 
 
+_PART = re.compile(r"^(?P<disk>nvme\d+)(?:c\d+)?n\d+(?:p\d+)?$|^(?P<other>[hsv]d[a-z]+)\d+$")
+
+
+def disk_of(s: Sighting) -> str:
+    """The disk that a line is about, by whatever partition or namespace; empty where it names none."""
+    device = s.text("device").removeprefix("/dev/") if s.kind == SignalKind.NODE_STORAGE else ""
+    part = _PART.match(device)
+    return (part["disk"] or part["other"]) if part else device
+
+
 def _recurs(s: Sighting) -> bool:
     rule = families().rule(s)
     return rule is not None and rule.recurs
@@ -190,6 +210,8 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
     if len(signs) > _SIGNS_SHOWN:
         shown += f" and {len(signs) - _SIGNS_SHOWN} more"
     kinds = {f"{s.kind}.{s.text('subtype')}".rstrip(".") for s in mine}
+    if any(kind.startswith(SignalKind.NODE_STORAGE) for kind in kinds):
+        kinds.discard(f"{SignalKind.NODE_KERNEL}.hung_task")  # what waits for a disk hangs in the kernel
     facts: dict[str, Attribute] = {"signs": tuple(sorted(kinds))}
     if gpus := {s.entity.key for s in mine if s.entity.gpu is not None}:
         facts["gpus_failed"] = len(gpus)

@@ -169,6 +169,12 @@ class _Recurring(Strict):
     times: int
     apart_s: float
     quiet_s: float
+    disk_again_s: float
+
+    @property
+    def disk_again(self) -> timedelta:
+        """What a disk that was at fault tells again so soon after it was quiet is the same fault."""
+        return timedelta(seconds=self.disk_again_s)
 
     @property
     def quiet(self) -> timedelta:

@@ -185,6 +185,7 @@ class Incarnations:
         again: timedelta | None = None,
         meant: Callable[[datetime], bool] = lambda _: False,
         cuts: Sequence[datetime] = (),
+        back: Callable[[Session, FiringInterval], timedelta | None] = lambda _session, _interval: None,
     ) -> list[Session]:
         """Intervals of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
@@ -193,7 +194,8 @@ class Incarnations:
         linger is a new one. A place that ends and begins again by itself a third time is flapping: it stays the same incarnation
         from then on. With `again` that holds from the second time on, if it begins so soon after the end. `meant` tells whether
         somebody meant what began at a time: that continues nothing that nobody meant, and the other way round. Nothing that
-        begins after one of `cuts` continues what began before.
+        begins after one of `cuts` continues what began before. `back` tells how long an incarnation may have been over where an
+        interval is the same fault again.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -214,6 +216,9 @@ class Incarnations:
                 or (
                     self._is_over(current, names, domain, interval.start, again)
                     and not self._flaps(sessions, names, domain, interval.start)
+                    and self._is_over(
+                        current, names, domain, interval.start, back(current, interval) or again
+                    )
                 )
             ):
                 count = self.next_number(names, domain, count, interval.start)
