@@ -105,6 +105,11 @@ class Hypothesis:
         return self.given_back is not None and self.given_back.booted
 
     @property
+    def only_drops(self) -> bool:
+        """Whether all that is known is that the node drops connections: others do not reach it, and nothing there ends of it."""
+        return not self.alone and bool(self.causes) and all(map(families().drops_connections, self.causes))
+
+    @property
     def opens_alone(self) -> bool:
         """Whether it is an incident also while no job suffers from it."""
         return self.alone and not self.was_brief

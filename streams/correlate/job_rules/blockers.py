@@ -233,6 +233,8 @@ def _behind(
         for c in evidence.causes
         if since <= c.fault_at <= blocker.end
         and not (blocker.is_eviction and c.certainty is Certainty.WEAK and not c.alone)
+        # A pod's network may fail with its node's, what it is given of the node does not.
+        and not (c.only_drops and any(s.text("subtype") != "sandbox" for s in blocker.sightings))
         # What harms nobody by itself took no capacity away.
         and (c.alone or not blocker.waits)
         and (c.root.node in nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))

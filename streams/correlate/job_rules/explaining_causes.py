@@ -287,6 +287,7 @@ def ill_where_pods_ended(evidence: JobEvidence, episode: Episode, config: Config
         cause
         for cause in evidence.causes
         if cause.root.node in ended
+        and not cause.only_drops
         and cause.fault_at <= episode.reported_at
         and (cause.cleared_at is None or cause.cleared_at >= episode.start)
     ]

@@ -195,7 +195,9 @@ def _at_fault(evidence: JobEvidence, failures: StartFailures, config: Config) ->
         return cause.id
     since = failures.start - config.retention
     here = [
-        c for c in evidence.causes if c.root.node == failures.node and since <= c.fault_at <= failures.end
+        c
+        for c in evidence.causes
+        if c.root.node == failures.node and since <= c.fault_at <= failures.end and not c.only_drops
     ]
     return max(here, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id if here else None
 

@@ -65,6 +65,11 @@ def test_what_is_known_to_be_wrong_there_is_told_instead() -> None:
     assert (world.only().family, world.only().root.node) == ("platform_fault", "n3")
 
 
+def test_a_busy_node_that_drops_connections_is_no_reason_for_finding_no_gpu_there() -> None:
+    world = told([sign("node.condition", "n3", -20, "conntrack_full"), *tries(3)])
+    assert (world.only().family, world.only().root.node) == ("silent_node", "n3")
+
+
 QUIET = {
     "once": tries(1),
     "on several nodes: the program, or its image": tries(4, pods=(1, 2)),

@@ -129,3 +129,28 @@ def test_tries_that_succeed_in_the_end_are_nothing() -> None:
     tries = [s for s in gave_up(seconds=300) if s.occurred_at < at(360)]
     steps = [progress("llama", 360 + 30.0 * i, i) for i in range(10)]
     assert story(*drops(), *tries, *steps).incidents() == []
+
+
+def test_a_pod_that_failed_on_a_busy_node_did_not_fail_for_that() -> None:
+    """Its peers wait for it, and do not say that they cannot reach it."""
+    waits = [
+        failed("llama", i, GIVES_UP + i, "store", kind="nccl.error", reason="waiting for clients")
+        for i in OTHERS
+    ]
+    world = World([*map(node_fact, FOUR), *running(1, -30)])
+    world.see(*drops())
+    first = running(1, -30)[0]
+    world.tell(replace(first, ended_at=at(60), phase="Failed", observed_at=at(60), ready=False))
+    world.pass_to(GIVES_UP, step=10)
+    world.see(*waits)
+    world.pass_to(GIVES_UP + 400, step=10)
+    assert [i for i in world.incidents() if i.root.node is not None] == []
+
+
+@pytest.mark.parametrize(("how", "family"), [("sandbox", "platform_fault"), ("dra_driver", "silent_node")])
+def test_only_the_network_of_a_pod_fails_with_that_of_its_node(how: str, family: str) -> None:
+    world = World([*map(node_fact, FOUR), *running(1, -30)[1:]])
+    world.tell(replace(running(1, -30)[0], started_at=None, phase="Pending", ready=False))
+    world.see(*drops(), *(failed("llama", 0, 40.0 * i, how) for i in range(6)))
+    world.pass_to(400, step=10)
+    assert (world.only().family, world.only().root.key) == (family, "node/n1")
