@@ -301,9 +301,14 @@ def _times(row: PodRow, tenancy: Tenancy) -> PodTimes:
     )
 
 
+_COULD_NOT_START = 128
+"""The exit code that containerd gives a container that it could not start (StartError); nothing ran in it."""
+
+
 def _ran_before(pod: PodFact) -> bool:
     """Whether a pod had started, though nobody knows when, or its latest start was not its first (containers start in place)."""
-    again = pod.exited_at is not None and (pod.ended_at is None or pod.exited_at < pod.ended_at)
+    exited_at = pod.exited_at if pod.exit_code != _COULD_NOT_START else None
+    again = exited_at is not None and (pod.ended_at is None or exited_at < pod.ended_at)
     return again or (pod.phase == "Running" and pod.started_at is None)
 
 

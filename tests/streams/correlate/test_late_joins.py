@@ -82,6 +82,13 @@ def test_ranks_that_wait_for_a_pod_that_cannot_be_started_are_victims_of_what_ke
     assert has_ranks(incident)
 
 
+def test_a_container_that_could_not_be_started_again_and_again_has_not_run_before() -> None:
+    late = started(LAST, None, exited_at=at(300), exit_code=128)
+    incident = waited(late, keeps="sandbox").only()
+    assert incident.root.node == "n4"
+    assert has_ranks(incident)
+
+
 def test_an_incident_of_the_job_itself_takes_them_too() -> None:
     """Pods on two nodes cannot be started: no node is accused."""
     other = replace(NOT_YET, name="llama-worker-4", uid="llama-4-1", node="n5", rank=32)
