@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -110,9 +111,6 @@ class SlackDeliveries(SlackStandin):
         self, kind: str, payload: Mapping[str, Any], *, envelope_id: str = "", attempt: int = 0
     ) -> Ack:
         """One envelope over a connection; `attempt` above 0 is a redelivery."""
-        open_ones = [one for one in self.sockets if not one.closed]
-        if not open_ones:
-            return Ack(0)
         name = envelope_id or f"env-{next(self._count)}"
         envelope = {
             "type": kind, "envelope_id": name, "payload": dict(payload),
@@ -120,11 +118,20 @@ class SlackDeliveries(SlackStandin):
             "retry_reason": "timeout" if attempt else "",
         }  # fmt: skip
         waiting = self._waiting[name] = _Waiting(envelope)
-        await open_ones[-1].send_str(orjson.dumps(envelope).decode())
+        if not await self._handed_over(orjson.dumps(envelope).decode()):
+            return Ack(0)
         try:
             return Ack(200, await asyncio.wait_for(waiting.acknowledged, ACK_WITHIN_S))
         except TimeoutError:
             return Ack(0)
+
+    async def _handed_over(self, envelope: str) -> bool:
+        """Whether a connection took it. One that is going away takes nothing, and an earlier one is asked."""
+        for socket in reversed([one for one in self.sockets if not one.closed]):
+            with suppress(ConnectionResetError):
+                await socket.send_str(envelope)
+                return True
+        return False
 
     async def disconnect(self, reason: str = "refresh_requested") -> None:
         """Tell every connection to go, as Slack does every few hours, and close it."""

@@ -42,7 +42,7 @@ async def test_an_envelope_that_is_delivered_again_is_acknowledged_and_does_noth
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning", "link_disabled"])
 async def test_a_refresh_that_slack_asks_for_leaves_a_new_connection(reason: str) -> None:
-    async with workspace() as world:
+    async with workspace(ping_s=1.0) as world:
         before = len(world.slack.calls("/link/"))
         await world.slack.disconnect(reason)
         await reconnected(world, before)
@@ -50,7 +50,7 @@ async def test_a_refresh_that_slack_asks_for_leaves_a_new_connection(reason: str
 
 
 async def test_a_connection_that_is_cut_is_made_again() -> None:
-    async with workspace() as world:
+    async with workspace(ping_s=1.0) as world:
         before = len(world.slack.calls("/link/"))
         world.slack.cut()
         await reconnected(world, before)
@@ -61,7 +61,7 @@ async def test_it_waits_for_slack_and_asks_for_a_new_address_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(socket, "FIRST_PAUSE_S", 0.05)
-    async with workspace() as world:
+    async with workspace(ping_s=1.0) as world:
         world.slack.fail(InjectedFault("apps.connections.open", "status", times=2, status=503))
         world.slack.fail(
             InjectedFault("apps.connections.open", "status", times=1, status=429, retry_after="0")
@@ -74,7 +74,7 @@ async def test_it_waits_for_slack_and_asks_for_a_new_address_each_time(
 
 async def test_an_address_that_does_not_work_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "CONNECT_WITHIN_S", 0.5)
-    async with workspace() as world:
+    async with workspace(ping_s=1.0) as world:
         world.slack.ticket_s = -1.0
         before = len(world.slack.calls("/link/"))
         world.slack.cut()

@@ -146,10 +146,12 @@ async def workspace(
     answer_within_s: float = 5.0,
     off_s: float = 0.0,
     policy: Mapping[str, Any] | None = None,
+    ping_s: float = socket.PING_S,
 ) -> AsyncIterator[World]:
     """A workspace whose app is a gateway, reached over `socket` or `http`.
 
-    One incident is open; with `asks` its run waits for an approval.
+    One incident is open; with `asks` its run waits for an approval. Each `ping_s` the gateway looks after its connection; one
+    whose answer takes half of that is dropped.
     """
     view = LiveView()
     view.ready = True
@@ -177,18 +179,18 @@ async def workspace(
         )
         world.incidents.append(about)
         responder.publish(about)
-        async with _reached(over, parts, slack):
+        async with _reached(over, parts, slack, ping_s):
             yield world
 
 
 @asynccontextmanager
-async def _reached(over: str, parts: GatewayParts, slack: SlackPeople) -> AsyncIterator[None]:
+async def _reached(over: str, parts: GatewayParts, slack: SlackPeople, ping_s: float) -> AsyncIterator[None]:
     if over == "http":
         async with served(build_app(parts), parts.settings) as port:
             slack.app_url = f"http://127.0.0.1:{port}"
             yield
         return
-    task = asyncio.create_task(socket.run(parts, ping_s=0.2))
+    task = asyncio.create_task(socket.run(parts, ping_s=ping_s))
     try:
 
         async def connected() -> bool:
