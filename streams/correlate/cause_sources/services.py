@@ -45,7 +45,7 @@ class ServiceCauses(CauseSource):
         self._faults: dict[str, list[Hypothesis]] = {}
         self._judged_at: dict[str, datetime] = {}
         self._crashes: dict[str, tuple[Sighting, ...]] = {}
-        """By node: what is told of pods there that resolve names for the cluster, and that the node drops connections."""
+        """By node: how pods there that resolve names for the cluster are unwell, and that the node drops connections."""
 
     def evaluate(self, round_: Round) -> None:
         """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""

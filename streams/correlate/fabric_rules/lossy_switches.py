@@ -13,12 +13,14 @@ from datetime import datetime, timedelta
 
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.incarnations import FiringInterval
+from streams.correlate.state.incarnations import FiringInterval, firing_intervals
 from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.rows import Groups, NodeRow, of_kind
 from streams.model.kinds import SignalKind
 
 _DROPS, _RETRANSMITS = "drops", "retransmits"
+READ_LATE = timedelta(minutes=15)
+"""Counters are read every five or ten minutes, and the first read after a fault began tells of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,24 +137,11 @@ def _by_nic(seen: Groups) -> Mapping[str, list[FiringInterval]]:
     for s in of_kind(seen, SignalKind.FABRIC_LINK):
         if s.text("subtype") == _RETRANSMITS and (nic := s.entity.nic or s.text("device")):
             said[nic].append(s)
-    return {nic: list(_intervals(lines)) for nic, lines in said.items()}
+    return {nic: firing_intervals(lines) for nic, lines in said.items()}
 
 
-def _stretches(seen: Groups, subtype: str) -> Iterable[FiringInterval]:
-    return _intervals(s for s in of_kind(seen, SignalKind.FABRIC_LINK) if s.text("subtype") == subtype)
-
-
-def _intervals(sightings: Iterable[Sighting]) -> Iterable[FiringInterval]:
-    """From each report that it began until the next that it is over."""
-    begun: list[Sighting] = []
-    for s in sorted(sightings, key=order):
-        if s.firing:
-            begun.append(s)
-        elif begun:
-            yield FiringInterval(begun[0].at, begun[-1].at, s.at, tuple(begun))
-            begun = []
-    if begun:
-        yield FiringInterval(begun[0].at, begun[-1].at, None, tuple(begun))
+def _stretches(seen: Groups, subtype: str) -> list[FiringInterval]:
+    return firing_intervals(s for s in of_kind(seen, SignalKind.FABRIC_LINK) if s.text("subtype") == subtype)
 
 
 def _together(
@@ -174,10 +163,6 @@ def _together(
             since = None
     if since is not None:
         yield since, None
-
-
-READ_LATE = timedelta(minutes=15)
-"""Counters are read every five or ten minutes, and the first read after a fault began tells of it."""
 
 
 def _meets(i: FiringInterval, start: datetime, end: datetime | None) -> bool:

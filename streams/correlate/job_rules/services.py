@@ -152,7 +152,7 @@ def service_faults(
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
-    `own_pods` is what is told of its own pods, which name it, and of nodes where these stand that drop connections.
+    `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections.
     """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:

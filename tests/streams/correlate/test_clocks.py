@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -37,16 +36,7 @@ def refuses(
 
 def told(signals: Sequence[Signal], until: float = 3000, seed: int | None = None) -> World:
     world = World(cluster({"llama": FOUR}, spare=NODES))
-    ordered = sorted(signals, key=lambda s: s.observed_at)
-    if seed is not None:
-        random.Random(seed).shuffle(ordered)
-        world.see(*ordered)
-        world.restart()
-    else:
-        for one in ordered:
-            world.pass_to((one.observed_at - at(0)).total_seconds(), step=20)
-            world.see(one)
-    world.pass_to(until, step=20)
+    world.play(signals, until, seed)
     return world
 
 

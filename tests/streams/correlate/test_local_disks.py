@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -31,16 +30,7 @@ def hang() -> list[Signal]:
 
 def told(signals: Sequence[Signal], until: float = 4000, seed: int | None = None) -> World:
     world = World(cluster({"llama": FOUR}, spare=[f"n{i}" for i in range(20, 30)]))
-    ordered = sorted(signals, key=lambda s: s.observed_at)
-    if seed is not None:
-        random.Random(seed).shuffle(ordered)
-        world.see(*ordered)
-        world.restart()
-    else:
-        for one in ordered:
-            world.pass_to((one.observed_at - at(0)).total_seconds(), step=20)
-            world.see(one)
-    world.pass_to(until, step=20)
+    world.play(signals, until, seed)
     return world
 
 

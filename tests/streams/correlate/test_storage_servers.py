@@ -5,7 +5,6 @@ Kubernetes lists some of the nodes and Slurm others, so a host that neither know
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,16 +39,7 @@ def lost(seconds: float, back: float) -> list[Signal]:
 
 def told(signals: Sequence[Signal], until: float = 3000, seed: int | None = None) -> World:
     world = World(cluster({"llama": FOUR}, spare=CLIENTS))
-    ordered = sorted([says("running", 0, "cn[001-004]"), *signals], key=lambda s: s.observed_at)
-    if seed is not None:
-        random.Random(seed).shuffle(ordered)
-        world.see(*ordered)
-        world.restart()
-    else:
-        for one in ordered:
-            world.pass_to((one.observed_at - at(0)).total_seconds(), step=20)
-            world.see(one)
-    world.pass_to(until, step=20)
+    world.play([says("running", 0, "cn[001-004]"), *signals], until, seed)
     return world
 
 

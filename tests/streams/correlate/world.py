@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -389,6 +390,19 @@ class World:
         while self.now < at(seconds):
             self.now = min(self.now + timedelta(seconds=step), at(seconds))
             self._note(self.engine.on_tick(self.now))
+
+    def play(self, signals: Iterable[Signal], until: float, seed: int | None = None) -> None:
+        """See each signal at its time; with a seed all at once, in any order, before a restart. Then pass on to `until`."""
+        ordered = sorted(signals, key=lambda s: s.observed_at)
+        if seed is not None:
+            random.Random(seed).shuffle(ordered)
+            self.see(*ordered)
+            self.restart()
+        else:
+            for one in ordered:
+                self.pass_to((one.observed_at - at(0)).total_seconds(), step=20)
+                self.see(one)
+        self.pass_to(until, step=20)
 
     def restart(self) -> None:
         """A new process on the same rows."""
