@@ -33,8 +33,8 @@ from tests.docs.checkout import EXAMPLE, checkout, run
 from tests.docs.pages import Block
 from tests.testbed.waiting import eventually
 
-_NODE = re.compile(r"\bgpu-0?07\b|\bgpu-017\b")
-"""The node that pages speak of."""
+_NODE = re.compile(r"\b(?:gpu-0?07|gpu-017)\b(?![^\n]*--capture)")
+"""The node that pages speak of, where it is one of the installation: a capture has nodes of its own."""
 _RUN = re.compile(r"\brun-[0-9a-f]+\b")
 _INCIDENT = re.compile(r"\binc-[0-9a-f]+\b")
 _OF_CAPTURE = re.compile(r"inc-[0-9a-f]+(?=[^\n]*--capture)")
