@@ -32,7 +32,7 @@ AFTERMATH = timedelta(hours=24)
 """Changes to its nodes and jobs belong to an incident for this long after its end: repairs come late."""
 
 EARLY, LATE = timedelta(seconds=5), timedelta(minutes=2)
-"""How long before and after our own call the inventory may show its effect."""
+"""How long before and after our own call the inventory may show its effect, by the inventory's clock or by ours."""
 
 _SYSTEM_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that controllers set and remove, or that Faultline marks dead nodes with."""
@@ -119,11 +119,12 @@ class ExternalChanges:
                 self._seen += self._of_pod(view, key, fact, at)
 
     def take(
-        self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
+        self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]], now: datetime
     ) -> Iterator[tuple[ExternalChange, TimelineNote, str]]:
         """Every change by somebody else since the last call, with its timeline entry and its incident (empty for none).
 
-        `runs_on` returns the runs of a cluster with a step on a target. Incidents long over may be left out.
+        `runs_on` returns the runs of a cluster with a step on a target. Incidents long over may be left out. `now` is by the
+        clock that dates the runs' calls.
         """
         seen, self._seen = self._seen, []
         if not seen:
@@ -132,7 +133,7 @@ class ExternalChanges:
         by_target = _by_target(incidents)
         for act in seen:
             runs = list(runs_on(act.cluster, act.target.key))
-            if any(_is_of_run(act, run) for run in runs) or _is_our_suspend(act, runs_on):
+            if any(_is_of_run(act, run, now) for run in runs) or _is_our_suspend(act, runs_on, now):
                 continue
             found = _incidents_of(act, by_target.get((act.cluster, act.target.key), ()), runs)
             if found:
@@ -246,23 +247,27 @@ def _job(fact: JobFact) -> Target:
     return Target(fact.job.kind, fact.job.name, fact.job.namespace)
 
 
-def _is_of_run(act: ExternalChange, run: Run) -> bool:
-    """Whether a run did it: one of its calls explains what the inventory showed at that time."""
+def _is_of_run(act: ExternalChange, run: Run, now: datetime) -> bool:
+    """Whether a run did it: one of its calls explains what the inventory showed at that time.
+
+    The inventory dates the change by its clock and we our call by ours, which may differ by minutes; so what is read now, shortly
+    after our call, is taken for its effect as well. After an outage it is read late, and only its own date can tell.
+    """
     for planned in run.plan.steps:
         if planned.target is None or planned.target.key != act.target.key:
             continue
         record = run.step(planned.id)
         for row, acts in ((record.effect, _OURS), (record.undo, _OURS_UNDONE)):
-            if row is not None and act.act in acts.get(planned.action, ()) and _covers(row, act.at):
+            if row is not None and act.act in acts.get(planned.action, ()) and _covers(row, act.at, now):
                 return True
     return False
 
 
-def _is_our_suspend(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
+def _is_our_suspend(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]], now: datetime) -> bool:
     """Whether the pods left because a run suspended their job: then nobody else drained the node."""
     for job, at in act.left:
         for run in runs_on(act.cluster, job):
-            if _is_of_run(replace(act, act="job_suspended", target=_target_of(job), at=at), run):
+            if _is_of_run(replace(act, act="job_suspended", target=_target_of(job), at=at), run, now):
                 return True
     return False
 
@@ -272,10 +277,11 @@ def _target_of(job: str) -> Target:
     return Target(kind, name, namespace)
 
 
-def _covers(row: EffectRecord, at: datetime) -> bool:
-    if row.state is EffectState.REFUSED or at < row.intended_at - EARLY:
+def _covers(row: EffectRecord, *moments: datetime) -> bool:
+    if row.state is EffectState.REFUSED:
         return False
-    return row.confirmed_at is None or at <= row.confirmed_at + LATE
+    begin, end = row.intended_at - EARLY, row.confirmed_at and row.confirmed_at + LATE
+    return any(begin <= at and (end is None or at <= end) for at in moments)
 
 
 def _incidents_of(act: ExternalChange, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:

@@ -287,7 +287,7 @@ class PartitionState:
             self._handler.handle(command, now)
         # After runs were planned: a change is put on the timeline of every incident with a run on its target.
         decoded = (self.incidents[name] for name in self.incidents if name not in self.incidents.summaries)
-        for change, note, incident_id in self._external.take(decoded, self.runs.on):
+        for change, note, incident_id in self._external.take(decoded, self.runs.on, now):
             self._documents.outbox.note(note, incident_id, change.cluster, change.at)
         # Runs that ended by a command or a call's outcome since the last iteration.
         self._planner.continue_ended(now, self._budget.incidents)

@@ -62,8 +62,8 @@ def told(board: PartitionState, now: datetime | None = None) -> list[TimelineEnt
     return [entry for entry in board.collect().timeline if entry.event.startswith("observed.")]
 
 
-def acts(board: PartitionState) -> list[tuple[str, str]]:
-    return [(entry.event.removeprefix("observed."), entry.incident) for entry in told(board)]
+def acts(board: PartitionState, now: datetime | None = None) -> list[tuple[str, str]]:
+    return [(entry.event.removeprefix("observed."), entry.incident) for entry in told(board, now)]
 
 
 OWN_TAINT = "faultline.dev/incident=inc-1:NoSchedule"
@@ -173,29 +173,35 @@ def test_nodes_without_an_incident_are_told_of_at_a_bounded_rate_and_the_rest_is
     assert [entry.event for entry in said[1:]] == ["observed.node_uncordoned", "observed.node_cordoned"]
 
 
-def test_what_a_run_does_itself_is_not_told_and_what_a_person_does_to_the_same_is() -> None:
+@pytest.mark.parametrize("off_s", [0, 400, -400])
+def test_what_a_run_does_itself_is_not_told_and_what_a_person_does_to_the_same_is(off_s: int) -> None:
+    """Also where the inventory's clock is minutes ahead of the responder's, or behind it."""
     board = board_of(settings=AUTO)
     board.take_incident(incident())
+    said: list[TimelineEntry] = []
     for turn in range(12):
         board.advance(at(turn))
-        for call in board.collect().calls:
+        changes = board.collect()
+        said += changes.timeline
+        for call in changes.calls:
             board.take_outcome(call, Done(), at(turn))
             if call.effect.action == "cordon_node":
-                change(board, turn, NODE, **(OWN | {"owner_incident": incident().id}))
+                change(board, turn + off_s, NODE, **(OWN | {"owner_incident": incident().id}))
             if call.effect.action in ("suspend_job", "resume_job"):
-                made = JobFact(CLUSTER, JOB, at(turn), suspended=call.effect.action == "suspend_job")
-                board.take_fact(made.key, made, at(turn))
+                made = JobFact(CLUSTER, JOB, at(turn + off_s), suspended=call.effect.action == "suspend_job")
+                board.take_fact(made.key, made, at(turn + off_s))
             if call.effect.action == "drain_node":
                 for pod in [p for p in board.view(CLUSTER).pods.values() if p.node == NODE]:
-                    board.take_fact(pod.key, None, at(turn))
+                    board.take_fact(pod.key, None, at(turn + off_s))
     assert {s.effect.action for s in next(iter(board.runs.values())).steps if s.effect} >= {
         "cordon_node", "suspend_job", "drain_node", "resume_job",
     }  # fmt: skip
-    assert acts(board) == []
-    made = JobFact(CLUSTER, JOB, at(900), suspended=True)
-    board.take_fact(made.key, made, at(900))
-    change(board, seconds=901, unschedulable=False)
-    assert [act for act, _ in acts(board)] == ["job_suspended", "node_uncordoned"]
+    said += told(board, at(12))
+    assert [entry.text for entry in said if entry.event.startswith("observed.")] == []
+    made = JobFact(CLUSTER, JOB, at(900 + off_s), suspended=True)
+    board.take_fact(made.key, made, at(900 + off_s))
+    change(board, seconds=901 + off_s, unschedulable=False)
+    assert [act for act, _ in acts(board, at(902))] == ["job_suspended", "node_uncordoned"]
 
 
 def test_a_node_that_our_suspend_has_emptied_was_drained_by_nobody_else() -> None:
