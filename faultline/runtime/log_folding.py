@@ -94,7 +94,7 @@ class KafkaLogFilter(logging.Filter):
             return True
         text = str(record.msg)
         if text.startswith(ROUTINE):
-            return logging.getLogger().level <= logging.DEBUG
+            return logging.getLogger(__name__).isEnabledFor(logging.DEBUG)
         for problem in (NO_COORDINATOR, UNREACHABLE):
             if text.startswith(problem.begins) and problem.contains in record.getMessage():
                 self._note(problem, record.getMessage())

@@ -13,6 +13,10 @@ from streams.telemetry import tracing
 from streams.telemetry.redaction import clean
 from streams.telemetry.trace_context import of_incident
 
+OURS = ("faultline", "streams", "runbooks", "connectors")
+"""The packages whose lines the asked level is for. Libraries only warn: at `debug` some print whole responses, tokens included,
+and each step of an expression."""
+
 FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
 """Faust's services log under our modules that derive from them; their `info` lines are of no use."""
 
@@ -61,9 +65,11 @@ def configure(
     handler.addFilter(folding)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for chatty in ("aiokafka", "faust", "mode", "kafka", "httpx", "httpcore", *FAUST):
-        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    for name in OURS:
+        logging.getLogger(name).setLevel(level.upper())
+    asked = logging.getLogger(__name__).getEffectiveLevel()
+    for quiet in (root, *map(logging.getLogger, FAUST)):
+        quiet.setLevel(max(logging.WARNING, asked))
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.stdlib.BoundLogger,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 
 from faultline.runtime.log_folding import KafkaLogFilter
 from faultline.runtime.logging_setup import configure
+from tests.faultline.runtime.as_before import logging_as_before
 
 CLIENT = "aiokafka.client"
 
@@ -81,15 +83,9 @@ def test_everything_else_is_told_as_it_is() -> None:
 
 
 @pytest.fixture
-def restored() -> object:
-    """Logging as it was before."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
+def restored() -> Iterator[None]:
+    with logging_as_before():
+        yield
 
 
 @pytest.mark.usefixtures("restored")
@@ -98,7 +94,7 @@ def test_every_line_begins_with_event_level_time_and_process_whoever_says_it(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     configure("detector", form="json")
-    structlog.get_logger("ours").info("counts", topic="raw.metrics", records=3, accepted=2)
+    structlog.get_logger("streams.detect.process").info("counts", topic="raw.metrics", records=3, accepted=2)
     logging.getLogger("theirs").warning("of a library: %s", "slow")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [list(line)[:4] for line in lines] == [["event", "level", "timestamp", "process"]] * 2
@@ -106,24 +102,29 @@ def test_every_line_begins_with_event_level_time_and_process_whoever_says_it(
     assert list(lines[0])[4:] == sorted(list(lines[0])[4:])
 
 
+@pytest.mark.usefixtures("restored")
+def test_at_debug_only_our_own_lines_are_many(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library at `debug` prints what it was answered, and an expression's every step."""
+    configure("responder", level="debug", form="json")
+    structlog.get_logger("runbooks.engine.process").debug("step", run="run-1")
+    for library in ("celpy.Evaluator", "kubernetes.client.rest", "httpx", "asyncio"):
+        logging.getLogger(library).debug("response body: %s", "kept to itself")
+        logging.getLogger(library).warning("of a library: %s", "slow")
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["step", *["of a library: slow"] * 4]
+
+
+@pytest.mark.usefixtures("restored")
 @pytest.mark.parametrize("form", ["json", "line"])
 def test_a_traceback_holds_no_values_of_local_variables(
     form: Literal["json", "line"], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, ours = logging.getLogger(), structlog.get_config()
-    before, level = root.handlers[:], root.level
+    configure("gateway", form=form)
     try:
-        configure("gateway", form=form)
-        try:
-            _fails_beside("".join(["hunter", "2"]))
-        except LookupError:
-            structlog.get_logger("x").exception("it failed")
-            logging.getLogger("aiohttp.server").exception("it failed there, too")
-    finally:
-        root.handlers[:] = before
-        root.setLevel(level)
-        structlog.configure(**ours)
-        structlog.contextvars.clear_contextvars()
+        _fails_beside("".join(["hunter", "2"]))
+    except LookupError:
+        structlog.get_logger("x").exception("it failed")
+        logging.getLogger("aiohttp.server").exception("it failed there, too")
     said = capsys.readouterr().err
     assert said.count("LookupError") >= 2
     assert "hunter2" not in said

@@ -33,6 +33,7 @@ from faultline.runtime.settings import Settings, edited, load
 from streams.model.pulse import Pulse
 from streams.model.run import Target
 from streams.telemetry import redaction
+from tests.faultline.runtime.as_before import logging_as_before
 from tests.faultline.runtime.secret_settings import everything, found, secret_paths, values
 
 ROOT = Path(__file__).parents[3]
@@ -40,13 +41,9 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
-    yield
+    with logging_as_before():
+        yield
     redaction.know(())
-    structlog.reset_defaults()
-    structlog.contextvars.clear_contextvars()
-    logging.getLogger().handlers[:] = handlers
-    logging.getLogger().setLevel(level)
 
 
 @contextmanager
