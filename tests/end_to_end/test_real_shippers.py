@@ -13,6 +13,7 @@ import pytest
 from streams.kafka import clients
 from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
 from streams.model.signal import Signal, SignalState
+from tests.streams.detect.lines import firm
 from tests.streams.detect.process.test_detector_process import detecting, signals, with_topics
 from tests.testbed.kafka import Kafka
 from tests.testbed.shippers import Rsyslog, telegraf
@@ -103,7 +104,7 @@ async def test_a_gauge_that_changes_is_seen_through_telegraf(
             page.xid = 79
 
             async def told() -> list[Signal]:
-                return await signals(settings)
+                return firm(await signals(settings))
 
             found = await eventually(told, "the change is told")
         assert not process.counts[RAW_METRICS.name].dead_letters

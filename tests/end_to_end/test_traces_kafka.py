@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.end_to_end import shippers
 from tests.end_to_end.shadow_pipeline import ShadowPipeline, ago
 from tests.faultline.replay.test_replay import JOB, NODES, TRAINING, node, pod
 from tests.testbed.kafka import Kafka
-from tests.testbed.otlp_collector import collecting
+from tests.testbed.otlp_collector import Received, collecting
 from tests.testbed.waiting import eventually
 
 pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
@@ -57,16 +58,27 @@ async def test_a_trace_goes_on_after_correlator_and_responder_were_killed(
             runs = {run.incident: run for run in await pipeline.runs()}
 
             async def sent() -> bool:
-                return all(of_run(name, run.id)[:2] in collector.by_ids() for name, run in runs.items())
+                spans = collector.by_ids()
+                wanted = [
+                    ids[:2] for name, run in runs.items() for ids in (of_run(name, run.id), of_incident(name))
+                ]
+                return set(wanted) <= spans.keys() and all(
+                    _batches(spans, of_incident(name)[:2]) for name in runs
+                )
 
-            await eventually(sent, "the collector has both runs")
+            # Three processes send each its own.
+            await eventually(
+                sent, "the collector has both faults, their runs, and the batches they were read in"
+            )
             spans = collector.by_ids()
         for name, run in runs.items():
             first = spans[of_incident(name)[:2]]
             assert first.attributes[semconv.INCIDENT] == name
             assert spans[of_run(name, run.id)[:2]].parent_id == first.span_id
-            batches = [
-                spans[link] for link in first.links if link in spans and spans[link].name == "process raw"
-            ]
-            assert batches, (first.links, first.attributes[semconv.EVIDENCE])
             assert first.attributes[semconv.EVIDENCE][0].startswith("raw.node-logs:")
+
+
+def _batches(spans: Mapping[tuple[str, str], Received], incident: tuple[str, str]) -> list[Received]:
+    """The detector's batches that an incident is linked to."""
+    links = [spans[link] for link in spans[incident].links if link in spans]
+    return [span for span in links if span.name == "process raw"]
