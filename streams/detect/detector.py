@@ -47,6 +47,8 @@ from streams.ingest.records import UNKNOWN, Origin
 from streams.kafka.topics import RAW_JOB_LOGS
 from streams.model.errors import BadInput
 from streams.model.hostnames import short
+from streams.model.kinds import SignalKind
+from streams.model.nics import is_virtual
 from streams.model.record import KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import Signal
 
@@ -253,6 +255,8 @@ class Detector:
             for finding in self._findings(observation, stream):
                 if not may_report(record.topic, finding.kind) and not isinstance(observation, LogLine):
                     continue
+                if _is_of_a_pods_port(finding):
+                    continue
                 silent = False
                 report = Report.of(finding, observation, stream.cluster, record)
                 if rollup is None:
@@ -363,6 +367,19 @@ def _of_a_job(observation: Observation, node: str | None) -> Observation:
     ):
         return observation
     return observation._replace(relayed=True)
+
+
+def _is_of_a_pods_port(finding: Finding) -> bool:
+    """Whether it is the link of a virtual function: it goes down and up with the pods that are given it, all day.
+
+    What is wrong with the card or its cable, the card's own function reports.
+    """
+    return (
+        finding.kind == SignalKind.FABRIC_LINK
+        and finding.nic is not None
+        and "status" in finding.attributes
+        and is_virtual(finding.nic)
+    )
 
 
 def _keyed(key: bytes | None) -> Origin:

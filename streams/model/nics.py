@@ -12,6 +12,9 @@ NicNameKind = Literal["address", "rdma", "interface", "adapter", "bond"]
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp|iwp|erdma_|efa_")
 _BOND = re.compile(r"(?:mlx[45]_|bnxt_re_?)?(?:bond|team|lag)[\w.-]{0,24}")
 """A device of several NICs (`bond0`, `mlx5_bond_0`): the name of none of them."""
+_VIRTUAL = re.compile(
+    r"(?:(?:en|ib|eth|sl)\w*\d(?:v\d+|r\d+|_\d+|n?pf\d(?:[vs]f\d+)?)|(?:c\d)?pf\d(?:[vs]f\d+|hpf))"
+)
 _FUNCTION = re.compile(r"\.([0-7])\s*$")
 
 
@@ -36,6 +39,14 @@ def nic_name_kind(name: str) -> NicNameKind:
     if name.startswith("HCA-"):
         return "adapter"  # as a subnet's manager counts them
     return "rdma" if _RDMA.match(name) else "interface"
+
+
+def is_virtual(name: str) -> bool:
+    """Whether an interface is a virtual function, a subfunction or the port that stands for one in the card's switch.
+
+    Source: systemd.net-naming-scheme(7), NAMING_SR_IOV_V and _R; the kernel's "Mellanox devlink" and "switchdev" pages.
+    """
+    return _VIRTUAL.fullmatch(name) is not None
 
 
 def nic_name(text: str) -> str:
