@@ -93,6 +93,7 @@ class FieldNames(Strict):
     chat_fields: frozenset[str]
     user_maps: frozenset[str]
     node_labels: tuple[str, ...]
+    node_agents: frozenset[str]
 
 
 NAMES = load_table(Path(__file__).with_name("field_names.yaml"), FieldNames)

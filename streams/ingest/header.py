@@ -91,6 +91,11 @@ _HOST_AND_PROCESS = re.compile(
 )
 """Syslog whose time a viewer left out: the number of a process after a program's name is in no sentence."""
 
+_STEP_DAEMON = re.compile(
+    r"(?:\d{1,7}: {1,4})?slurmstepd-(?P<host>[A-Za-z][\w.-]{0,252}): (?=error: |fatal: )"
+)
+"""How Slurm's step daemon begins a message of its host on a job's terminal. Rows begin with it: it is no part of the header."""
+
 _LOGGER = re.compile(r"- (?P<tag>[A-Za-z_][\w.:-]{0,127}) - (?:ERROR|CRITICAL|FATAL|WARN|WARNING) - (?=\S)")
 """`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, the log format of most Python programs. At lower levels they may log
 anything they read, so only warnings and errors count."""
@@ -224,6 +229,8 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
         return Header(logger.end(), header.at, None, logger["tag"], certain=header.certain)
     if _SUBSYSTEM_FIRST.match(text, position) is not None:
         return _after_clock(text, header)
+    if not timed and (step := _STEP_DAEMON.match(text, position)) is not None:
+        return header._replace(host=step["host"])
     match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)
     if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
         match = None  # without a time or a digit it may be a word of a sentence

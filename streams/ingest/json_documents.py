@@ -76,6 +76,11 @@ def parsed(text: str) -> object | None:
     return _parsed(text.encode("utf-8", "surrogatepass"))
 
 
+def salvaged(text: str) -> object | None:
+    """What is left of a JSON document that was cut; None when nothing can be read of it."""
+    return _salvaged(text.encode("utf-8", "surrogatepass"))
+
+
 def string(value: object) -> str | None:
     """The value of a field when it is a text and not empty, else None."""
     return value if isinstance(value, str) and value else None

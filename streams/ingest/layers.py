@@ -16,7 +16,7 @@ _DAYS = "Mon|Tue|Wed|Thu|Fri|Sat|Sun"
 _LEVEL = "EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG|FATAL|TRACE"
 
 TICKET = (
-    r"\[?(?!(?:GPU|NODE|HOST|DGX|HGX|SRV|SERVER|WORKER|COMPUTE|LEAF|SPINE)-?\d)"
+    r"\[?(?!(?:GPU|NODE|HOST|DGX|HGX|SRV|SERVER|WORKER|COMPUTE|LEAF|SPINE|LEAKAGE|PSU|FAN|PDU|CDU|TRAY)-?\d)"
     r"(?:[A-Z][A-Z0-9]{1,9}-\d{1,7}|[A-Z]{2,8}\d{5,10})\]?:?(?:\s|$)"
 )
 """`OPS-812`, `INC0012345`: the number of a ticket, which people put before what they quote."""

@@ -11,6 +11,7 @@ record is read by itself, or when it is `OVERDUE` by the clock of its partition'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -42,6 +43,12 @@ HINTS = (
 
 _DOCKERS_BUFFER = 16_000
 """Characters that a piece of 16 KiB has at least, unless most are multi-byte."""
+
+_OPENING = re.compile(r'\{\s{0,4}"[\w.@-]{1,48}"\s{0,4}:')
+"""How a logger's JSON objects begin, one as the other."""
+_RUNTIMES = re.compile(r"^\d{4}-\S{10,40} std(?:out|err) F(?::\w{1,16}){0,4} ")
+"""What containerd puts before a line."""
+_EPOCH = from_millis(0)
 
 _PARTS = 12
 """Fields of a row; the mark follows them."""
@@ -82,17 +89,29 @@ def name_of(known: Mapping[str, Any], origin: Origin, context: RecordContext) ->
 
 
 def add_piece(
-    name: Row, piece: str, part: Part, origin: Origin, context: RecordContext, into: Opened
+    name: Row,
+    piece: str,
+    part: Part,
+    origin: Origin,
+    context: RecordContext,
+    into: Opened,
+    *,
+    first: str | None = None,
 ) -> None:
-    """Add `piece` to the line of the stream `name`, and open the line when it is complete or cannot be."""
+    """Add `piece` to the line of the stream `name`, and open the line when it is complete or cannot be.
+
+    Args:
+        first: The piece with what stands before the first one of a line, if anything does.
+    """
     waiting = context.unfinished
     if waiting is None:
         into.nested.append((piece, context.within(origin)))
         return
     row = waiting.pop(name, None)
-    if row is not None and (
-        len(str(row[0])) + len(piece) > MAX_JOINED or _starts_a_new_line(row, piece, part)
-    ):
+    if row is not None and _starts_a_new_line(row, piece, part):
+        flush(row, context, into)
+        row, piece = None, first or piece
+    elif row is not None and len(str(row[0])) + len(piece) > MAX_JOINED:
         flush(row, context, into)
         row = None
     if row is not None:
@@ -106,10 +125,21 @@ def add_piece(
 
 
 def _starts_a_new_line(row: Row, piece: str, part: Part) -> bool:
-    """True when a waiting line without line feed was whole after all: Docker splits only what fills its buffer."""
-    if part.certain or len(str(row[0])) >= _DOCKERS_BUFFER:
+    """True for a line of its own: the rest of the waiting one was lost, or it was whole after all.
+
+    Docker marks no piece, and splits only what fills its buffer. Where pieces are marked, the rest of a line does not begin as
+    the whole line did: with a time, or with the same first field of a JSON object.
+    """
+    waiting = str(row[0])
+    if part.certain:
+        waiting = _RUNTIMES.sub("", waiting, count=1)
+        opening = _OPENING.match(waiting)
+        if opening is not None:
+            return piece.startswith(opening[0])
+        return header.read(waiting, _EPOCH).at is not None and header.read(piece, _EPOCH).at is not None
+    if len(waiting) >= _DOCKERS_BUFFER:
         return False
-    return piece[:1].isupper() or piece[:1] in "[<{(" or header.read(piece, from_millis(0)).start > 0
+    return piece[:1].isupper() or piece[:1] in "[<{(" or header.read(piece, _EPOCH).start > 0
 
 
 def may_continue(value: bytes, waiting: Unfinished) -> bool:
@@ -130,7 +160,7 @@ def flush(row: Row, context: RecordContext, into: Opened) -> None:
     """Open an unfinished line as it is."""
     node = string(row[2])
     alone = RecordContext(context.received_at, node, context.interest, depth=context.depth, mark=mark(row))
-    into.nested.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED)))
+    into.nested.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED, cut=True)))
 
 
 def since(row: Row) -> datetime:

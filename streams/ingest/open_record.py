@@ -171,6 +171,8 @@ def _bytes(value: bytes, context: RecordContext, into: Opened) -> None:
 def _text(value: str, context: RecordContext, into: Opened) -> None:
     if value[:1] in "{[" and json_documents.looks_like_json(value[:64].encode("utf-8", "replace")):
         document = json_documents.parsed(value) if len(value) <= context.max_line else None
+        if document is None and context.cut:
+            document = json_documents.salvaged(value)
         if document is not None:
             _document(document, context, into)
             return

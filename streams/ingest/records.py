@@ -128,6 +128,7 @@ class RecordContext(NamedTuple):
 
     `origin` is what the wrappers of these bytes say, `depth` their number. `unfinished` is kept from record to record, None for a
     record by itself; `mark` is stored with an unfinished line and comes back when it is flushed. `max_line` bounds each line.
+    `cut` is true of a line whose rest did not come.
     """
 
     received_at: datetime
@@ -138,11 +139,13 @@ class RecordContext(NamedTuple):
     unfinished: Unfinished | None = None
     mark: Row = ()
     max_line: int = MAX_LINE
+    cut: bool = False
 
-    def within(self, origin: Origin, *, max_line: int = MAX_LINE) -> RecordContext:
-        """The context of what a wrapper with the origin `origin` holds."""
-        received_at, node, interest, _, depth, unfinished, mark, _ = self
-        return RecordContext(received_at, node, interest, origin, depth + 1, unfinished, mark, max_line)
+    def within(self, origin: Origin, *, max_line: int = MAX_LINE, cut: bool = False) -> RecordContext:
+        """The context of what a wrapper with the origin `origin` holds; what a cut line holds is cut as well."""
+        received_at, node, interest, _, depth, unfinished, mark, _, within_cut = self
+        cut = cut or within_cut
+        return RecordContext(received_at, node, interest, origin, depth + 1, unfinished, mark, max_line, cut)
 
 
 @dataclass(slots=True)

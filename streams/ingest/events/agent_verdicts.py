@@ -1,10 +1,11 @@
 """What agents on a node conclude about its health and ship as JSON, read as the line that they log for it.
 
-NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`.
+NVSentinel's health event, by itself or within what its modules log of it: `{"checkName", "componentClass", "isHealthy": false}`.
 GPUd's states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`, or one as
 its log has it, whatever `msg` says: `{"msg", "component", "health": "Unhealthy", "reason"}`. A condition of a node, without
 the node around it (`{"type", "status", "reason", "message"}`), or with its name beside it (`{"node", "condition"}`).
-Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition.
+What an agent of the node found in the kernel's log, beside its own text (`{"msg", "details": {"reason", "message"}}`): that line.
+Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition; HyperPod's health monitoring agent.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import orjson
 
 from streams.ingest import timestamps
 from streams.ingest.events import kube_objects
-from streams.ingest.fields import fields
+from streams.ingest.fields import NAMES, fields
 from streams.ingest.logs import text
-from streams.ingest.records import JsonObject, Opened, RecordContext
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
 
 HINTS = (
     rb'"type"\s{0,2}:\s{0,2}"(?i:gpu|nvidia|accel|nic|ib|rdma|nvlink|dcgm)\w*"\s{0,2},\s{0,2}"status"',
@@ -26,6 +27,11 @@ HINTS = (
 """Bytes (RE2) of a condition whose type and reason no family names."""
 
 _VERDICT = frozenset({"checkName", "isHealthy"})
+_BAD_VERDICT = frozenset({"checkName", "isFatal", "agent"})
+"""Protobuf's JSON leaves out what is false."""
+_WITHIN = 3
+"""How deep a module's log line holds the event that it handles."""
+_FOUND = frozenset({"reason", "message"})
 _CONDITION = frozenset({"type", "status", "reason", "message"})
 _OF_A_CONDITION = _CONDITION | {
     "lastTransitionTime",
@@ -43,9 +49,10 @@ _NUMBER = re.compile(r"[0-9a-f-]{16,64}")
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the verdicts to `into`; False for any other format."""
-    event = record if record.keys() >= _VERDICT else record.get("event")
-    if isinstance(event, dict) and event.keys() >= _VERDICT:
+    if (event := _verdict_in(record)) is not None:
         _add_verdict(event, record, context, into)
+    elif (found := _found_by(record, context)) is not None:
+        text.read(found, context, into)
     elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
         _add_states(record["component"], states[:_MAX_STATES], context, into)
     elif _is_state(record):
@@ -57,6 +64,27 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     else:
         return False
     return True
+
+
+def _verdict_in(record: JsonObject, depth: int = _WITHIN) -> JsonObject | None:
+    """The health event that the record is, or holds at its only place for it."""
+    keys = record.keys()
+    if keys >= _VERDICT or (keys >= _BAD_VERDICT and record["isFatal"] is True):
+        return record
+    if not depth:
+        return None
+    inner = (value for name, value in record.items() if isinstance(value, dict) and "event" in name.lower())
+    return next((found for one in inner if (found := _verdict_in(one, depth - 1)) is not None), None)
+
+
+def _found_by(record: JsonObject, context: RecordContext) -> str | None:
+    """The line in which an agent of the node found a fault; None where nobody knows who logged it."""
+    if context.origin.container not in NAMES.node_agents:
+        return None
+    for value in record.values():
+        if isinstance(value, dict) and value.keys() >= _FOUND and isinstance(value["message"], str):
+            return value["message"] or None
+    return None
 
 
 def _is_state(record: JsonObject) -> bool:
@@ -83,8 +111,11 @@ def _condition_of(record: JsonObject, context: RecordContext) -> tuple[str, Json
 
 def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, into: Opened) -> None:
     at = timestamps.any_form(event.get("generatedTimestamp")) or timestamps.any_form(record.get("time"))
+    if event is not record and "nodeName" not in event:
+        # Logged where a module of the control plane runs, of a node whose name was cut off.
+        context = context._replace(node=None, origin=Origin(context.origin.at))
     try:
-        line = f"health event {orjson.dumps(event).decode()}"
+        line = f"health event {orjson.dumps({'isHealthy': False, **event}).decode()}"
     except orjson.JSONEncodeError as error:
         into.unreadable.append(f"a health event: {error}")
     else:

@@ -43,14 +43,10 @@ def read(body: str, context: RecordContext, into: Opened) -> None:
         _flush(whole, context, into)
         piece = raw.rstrip("\r")
         # Stored with the tag of a full line, so that it is read as one whenever it is flushed.
-        piece = (
-            piece[match.end() :]
-            if continues
-            else f"{piece[: match.start('tag')]}F{piece[match.end('tag') :]}"
-        )
-        line_reassembly.add_piece(
-            name, piece, line_reassembly.Part(match["tag"] == "F"), context.origin, context, into
-        )
+        first = f"{piece[: match.start('tag')]}F{piece[match.end('tag') :]}"
+        part = line_reassembly.Part(match["tag"] == "F")
+        rest = piece[match.end() :] if continues else first
+        line_reassembly.add_piece(name, rest, part, context.origin, context, into, first=first)
     _flush(whole, context, into)
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from streams.ingest import levels, timestamps
 from streams.ingest.logs import text
 from streams.ingest.metrics.labels import bounded, without_port
-from streams.ingest.records import Opened, RecordContext
-from streams.model.record import Sample
+from streams.ingest.records import MAX_LINE, Opened, RecordContext
+from streams.model.record import LogLine, Sample
 from streams.model.switch_descriptions import read_description
 
 _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
@@ -37,6 +38,8 @@ _DOWN = frozenset(
 _STATES = frozenset({"oper-status", "oper_status", "oper-state", "oper_state", "operstatus", "ifoperstatus"})
 _ADMIN_STATES = frozenset({"admin-status", "admin_status"})
 _MAX_DEPTH = 8
+ALARM_SOURCE = "gnmi"
+"""The program of lines that were alarms and events of a device's tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,30 @@ def with_admin_state(device: Device, leaves: Mapping[str, object]) -> Device:
     return device
 
 
+def add_alarm(device: Device, leaves: Mapping[str, object], at: datetime | None, into: Opened) -> bool:
+    """Add an alarm or event of the device as a line of it; False for leaves that are none.
+
+    `{"resource": "PSU2", "severity": "MAJOR", "text": "…"}`: OpenConfig's alarms, and the events of SONiC and NVOS, which have
+    the same leaves (openconfig-alarms.yang, sonic-event.yang, NVOS: Event Management).
+    """
+    named = {str(path).rpartition("/")[2].rpartition(":")[2]: value for path, value in leaves.items()}
+    severity, said, about = named.get("severity"), named.get("text"), named.get("resource")
+    if not isinstance(severity, str) or not isinstance(said, str) or not said:
+        return False
+    level = levels.of_value(severity.rpartition(":")[2])
+    # A new subscription is sent all of them again.
+    at = timestamps.any_form(named.get("time-created", named.get("time_created"))) or at
+    line = said
+    if isinstance(about, str) and about:
+        # A word before a colon would begin somebody's sentence; a part's name has a number.
+        line = f"{about}: {said}" if any(c.isdigit() for c in about) else f"[{about}] {said}"
+    if not into.full():
+        # No text that somebody may have quoted something in: it is all the device's own.
+        line = line.replace("\n", " ")[:MAX_LINE]
+        into.observations.append(LogLine(line, at, device.node, source=ALARM_SOURCE, level=level))
+    return True
+
+
 def add(
     device: Device,
     path: str,
@@ -105,6 +132,8 @@ def add(
     """
     if isinstance(value, dict):
         if add_event(device.node, path, value, at, context, into) or not depth:
+            return
+        if "severity" in value and add_alarm(device, value, at, into):
             return
         for name, inner in value.items():
             add(device, f"{path}/{name}", inner, at, context, into, depth - 1)

@@ -3,6 +3,7 @@
 `[{"name": "sub1", "timestamp": 1748779200000000000, "tags": {"interface_name": "Ethernet112", "source": "leaf-2:57400",
 "subscription-name": "sub1"}, "values": {"/interfaces/interface/state/counters/in-pkts": "17"}}]`; the JSON format has `source`,
 `timestamp` and `updates` of `{"Path", "values"}` (gnmic user guide, outputs and event format). Numbers are often texts.
+Alarms and events, which have a severity and a text, are lines of the device.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def _add(device: devices.Device | None, values: Any, at: Any, context: RecordCon
         if any("lldp" in str(path) for path in values) and lldp.read_fields(
             device.node, device.labels.get("interface"), values, at, into
         ):
+            return
+        if devices.add_alarm(device, values, at, into):
             return
         device = devices.with_admin_state(device, values)
         for path, value in values.items():

@@ -71,6 +71,8 @@ def read_metric(
         if lldp.read_fields(heard_by, port or tags.get("name"), tags | dict(fields), at, into):
             return
     if device is not None:
+        if devices.add_alarm(device, fields, at, into):
+            return
         device = devices.with_admin_state(device, fields)
         for field, value in fields.items():
             devices.add(device, str(field), value, at, context, into)

@@ -159,3 +159,34 @@ def test_what_waits_does_not_keep_other_records() -> None:
         kept.append(index)
         detector.read(RawRecord("t", 0, index, NOW, None, values[index]))
     assert kept == [0, 51]
+
+
+OBJECT = '{{"time":"2026-11-21T07:13:{}Z","level":"ERROR","error":"NVRM: Xid (PCI:0000:3b:00): {}, quark"'
+LOST_REST = {
+    "an object": [cri("P", OBJECT.format(10, 62) + ',"more":"'), cri("F", OBJECT.format(11, 79) + "}")],
+    "an object, of Fluent Bit": [
+        fluent_bit("P", OBJECT.format(10, 62) + ',"more":"'),
+        fluent_bit("F", OBJECT.format(11, 79) + "}"),
+    ],
+    "a header": [
+        fluent_bit("P", "2026-11-21T07:13:10Z gpu-1 kernel: NVRM: Xid (PCI:0000:3b:00): 62, qua"),
+        fluent_bit("F", "2026-11-21T07:13:11Z gpu-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, quark"),
+    ],
+}
+
+
+@pytest.mark.parametrize("values", LOST_REST.values(), ids=LOST_REST.keys())
+def test_a_line_that_begins_as_the_waiting_one_did_is_not_its_rest(values: list[bytes]) -> None:
+    found = read(values, ends=False)
+    assert [(one.attributes["xid"], one.occurred_at.second) for one in found] == [(62, 10), (79, 11)]
+
+
+def test_the_rest_of_an_object_may_begin_with_another_object() -> None:
+    values = [cri("P", OBJECT.format(10, 79) + ',"more":['), cri("F", '{"quark":1}]}')]
+    (signal,) = read(values, ends=False)
+    assert (signal.attributes["xid"], signal.occurred_at.second) == (79, 10)
+
+
+def test_of_an_object_whose_rest_is_lost_what_is_left_is_read() -> None:
+    (signal,) = read([cri("P", OBJECT.format(10, 79) + ',"more":[{"quark":"')])
+    assert (signal.attributes["xid"], signal.occurred_at.second) == (79, 10)

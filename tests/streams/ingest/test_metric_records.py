@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -340,3 +340,32 @@ def test_an_update_of_an_interface_says_whether_somebody_shut_it(said: str | Non
     tags = {"interface_name": "Ethernet7", "source": "leaf-2", "subscription-name": "s"}
     found = opened([{"name": "s", "timestamp": NANOS, "tags": tags, "values": values}])
     assert found[0].labels.get("admin") == admin
+
+
+CREATED = {
+    "severity": "quark-types:MAJOR",
+    "text": "a quark\nis gone",
+    "time-created": str(NANOS - 7 * 10**9),
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"name": "q", "timestamp": NANOS, "tags": {"source": "leaf-9:57400"}, "values": CREATED},
+        {"source": "leaf-9:57400", "timestamp": NANOS, "updates": [{"Path": "alarm", "values": {"state": CREATED}}]},
+        {"name": "q", "timestamp": NANOS // 10**9, "tags": {"source": "leaf-9", "path": "/alarms"}, "fields": CREATED},
+    ],
+    ids=["gnmic's event", "gnmic's JSON", "Telegraf"],
+)  # fmt: skip
+def test_an_alarm_is_a_line_of_the_switch_at_its_level_and_of_the_time_at_which_it_was_created(
+    document: Any,
+) -> None:
+    (line,) = opened(document)
+    assert isinstance(line, LogLine)
+    assert (line.text, line.node, line.level, line.source) == ("a quark is gone", "leaf-9", 3, "gnmi")
+    assert line.at == AT - timedelta(seconds=7)
+
+
+def test_a_text_without_a_severity_is_no_alarm() -> None:
+    assert not opened({"name": "q", "tags": {"source": "leaf-9"}, "values": {"text": "a quark is gone"}})
