@@ -122,13 +122,23 @@ def _of_events() -> Iterator[CaseResult]:
 
 def _of_event(row: EventRow) -> CaseResult:
     object_ = row.objects[0].replace("*", "")
-    found = signals(_event(object_, row.reasons[0], row.sample))
+    found = [
+        one
+        for one in signals(_event(object_, row.reasons[0], row.sample))
+        if ((one.kind, one.attributes.get("subtype")) in _beside()) == row.beside
+    ]
     differences = [] if len(found) == 1 else [f"{len(found)} signals"]
     if found:
         differences += _differs(found[0], row.kind, row.state, row.severity)
     if signals(_event("ConfigMap", row.reasons[0], row.sample)):
         differences.append("the same words about a ConfigMap are a signal")
     return CaseResult(f"{row.reasons[0]} {row.subtype}".rstrip(), tuple(differences))
+
+
+@cache
+def _beside() -> frozenset[tuple[str, str]]:
+    """Kinds and subtypes of what stands beside what another row says."""
+    return frozenset((str(row.kind), row.subtype) for row in kube_sheet().rows if row.beside)
 
 
 def _event(kind: str, reason: str, message: str) -> bytes:

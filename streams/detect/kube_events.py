@@ -41,6 +41,8 @@ class EventRow(Strict):
     """Only where the same condition of the node was firing: every start of a node sends such Events too."""
     gpus: bool = False
     """Only where the message is about GPUs."""
+    beside: bool = False
+    """Of the node whose kubelet reports it, besides what another row says of the pod; only where that node is known."""
     sample: str
 
     def about(self, kind: str) -> bool:
@@ -112,14 +114,16 @@ class KubeEvents:
         self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
         self._ends.add(SEEN)
         self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
+        self._beside: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
         for row in self._sheet.rows:
             needs = re2_patterns.compile(row.needs) if row.needs else None
             unless = re2_patterns.compile(row.unless) if row.unless else None
+            rows = self._beside if row.beside else self._rows
             for reason in row.reasons:
-                self._rows.setdefault(reason, []).append((row, needs, unless))
+                rows.setdefault(reason, []).append((row, needs, unless))
         self._conditions = [(re2_patterns.compile(f"(?i){row.type}"), row) for row in self._sheet.conditions]
-        named = [reason for reason in self._rows if reason not in self._sheet.ambiguous]
-        valued = [reason for reason in self._rows if reason in self._sheet.ambiguous]
+        named = [reason for reason in {**self._rows, **self._beside} if reason not in self._sheet.ambiguous]
+        valued = [reason for reason in {**self._rows, **self._beside} if reason in self._sheet.ambiguous]
         # In protobuf a value follows its length and is followed by the next tag.
         self.hints = (
             rf"\b(?:{'|'.join(named)})".encode(),
@@ -136,6 +140,17 @@ class KubeEvents:
         found = self.interpret(event)
         if found is not None and self.is_new(found, event, stream):
             yield found
+        yield from self.of_the_node(event)
+
+    def of_the_node(self, event: KubeEvent) -> Iterator[Finding]:
+        """What an Event about a pod says of the node on which its kubelet could not run it."""
+        if not event.host or event.kind != "Pod":
+            return
+        for row, needs, unless in self._beside.get(event.reason, ()):
+            if needs and needs.search(event.message) and not (unless and unless.search(event.message)):
+                attributes: Attributes = {"reason": event.reason, "subtype": row.subtype}
+                found = self._finding(event, row.kind, row.severity, row.state, attributes)
+                yield found._replace(node=event.host)
 
     def is_new(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
         """False for the routine end of a condition that was not firing; remembers which are firing.

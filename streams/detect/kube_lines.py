@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.kube_events import CONDITION, KubeEvents, sheet
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import MAX_HITS, Hit
 from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.matching.re2_patterns import Match
-from streams.model.entity import PodRef
+from streams.ingest.events import kube_objects
+from streams.model.clock import to_millis
+from streams.model.entity import JobRef, PodRef
+from streams.model.kinds import SignalKind
 from streams.model.record import KubeEvent, LogLine
+from streams.model.signal import Severity
 
 _OCCURRED = re2_patterns.compile(
     r"\"Event occurred\" [^\n]{0,40}\bobject=\"/?(?:(?P<namespace>[a-z0-9-]{1,63})/)?(?P<name>[A-Za-z0-9][\w.-]{0,252})\""
@@ -29,11 +33,27 @@ _REFERENCE = re2_patterns.compile(
     r"Name:\"/?(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,400}\breason: \W?(?P<reason>\w{1,128})\W?"
 )
 _LISTED = re2_patterns.compile(
-    r"(?:\b(?P<namespace>[a-z0-9-]{1,63})\s{1,40})?(?:\b\d[\dsmhd]{1,8}\s{1,40})?\b(?:Normal|Warning)\s{1,40}"
+    r"(?:\b(?P<namespace>[a-z0-9-]{1,63})\s{1,40})?(?:\b\d[\dsmhd]{1,8}(?: \(x\d{1,6} over \w{1,12}\))?\s{1,40})?"
+    r"\b(?:Normal|Warning)\s{1,40}"
     r"(?P<reason>[A-Z]\w{1,127})\s{1,40}(?P<kind>[A-Za-z]{2,63})/(?P<name>[A-Za-z0-9][\w.-]{0,252})\s"
 )
+_STATUS = re2_patterns.compile(r"\bNew status generated: &\{Source:\S{1,64} Events:\[")
+"""How node-problem-detector logs what it found: Go's structure of its events, and of all conditions of that monitor."""
+_STATUS_EVENT = re2_patterns.compile(
+    r"\{Severity:warn Timestamp:[^{}\n]{10,64}? Reason:(?P<reason>\w{1,128}) Message:(?P<message>[^\n]{0,600}?)\}(?:\]| \{)"
+)
+_STATUS_CONDITION = re2_patterns.compile(
+    r"\{Type:(?P<type>[\w./-]{1,80}) Status:(?i:(?P<status>true|false|unknown)) "
+    r"Transition:(?P<since>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [+-]\d{4})[^{}\n]{0,48}? "
+    r"Reason:(?P<reason>\w{0,80}) Message:(?P<message>[^\n]{0,600}?)\}(?:\]| \{)"
+)
+_VERDICT: Attributes = {"subtype": "agent_verdict"}
+"""Of a reason that no row knows: a site's own, beside those that ship with the agent."""
 _PRINTED = (_OCCURRED, _REFERENCE, _LISTED)
 _MAX_MESSAGE = 1024
+_MAX_COUNTED = 20_000
+_EACH_MS = 3_600_000
+"""How long the same count of an operator is no news: it is logged anew at every change of the job."""
 _KINDS = {
     "node": "Node",
     "pod": "Pod",
@@ -49,10 +69,13 @@ class PrintedEvents:
 
     def __init__(self) -> None:
         self._events = KubeEvents()
-        self.hints = self._events.hints
+        self.hints = (*self._events.hints, rb"New status gen")
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The Events in a line, each about the object it names; else a condition of the line's own node."""
+        """The Events in a line, each about the object it names; else conditions of the line's own node."""
+        if (status := _STATUS.search(line.text, line.start)) is not None and reported(line, status.start()):
+            yield from self._read_status(line, status.end(), stream)
+            return
         printed = False
         for pattern in _PRINTED:
             for match in islice(pattern.finditer(line.text, line.start), MAX_HITS):
@@ -74,6 +97,30 @@ class PrintedEvents:
             if found is not None:
                 yield found._replace(text=line.text)
 
+    def _read_status(self, line: LogLine, begin: int, stream: Stream) -> Iterator[Finding]:
+        """What node-problem-detector found on its node: errors that passed, and its conditions since they changed.
+
+        Events of a lower severity announce the conditions beside them once more.
+        """
+        events = [
+            KubeEvent(one["reason"] or "", one["message"] or "", "Node", line.node or "")
+            for one in islice(_STATUS_EVENT.finditer(line.text, begin), MAX_HITS)
+        ]
+        for event in events:
+            if self._events.interpret(event) is None:
+                attributes: Attributes = {"reason": event.reason, "message": event.message}
+                verdict = Finding(SignalKind.NODE_CONDITION, Severity.WARNING, _VERDICT | attributes)
+                yield verdict._replace(at=line.at, text=line.text)
+        for one in islice(_STATUS_CONDITION.finditer(line.text, begin), MAX_HITS):
+            status = (one["status"] or "").capitalize()
+            shown = {**one.groupdict(), "status": status, "lastTransitionTime": one["since"]}
+            if (condition := kube_objects.condition_of(line.node or "", shown)) is not None:
+                events.append(condition)
+        for event in events:
+            found = self._events.interpret(event)
+            if found is not None and self._events.is_new(found, event, stream):
+                yield found._replace(at=event.at or line.at, text=line.text)
+
 
 def _event(match: Match, message: str) -> KubeEvent | None:
     kind, name = match["kind"] or "", match["name"] or ""
@@ -93,6 +140,8 @@ class KubeLines(PatternFamily):
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
         """As the row says, about the pod in the message."""
         found = super().finding(hit, line, stream)
+        if found is not None and "owner" in found.attributes:
+            return _of_owner(found, line, stream)
         if found is None or not isinstance(named := found.attributes.get("pod"), str):
             return found
         attributes = {name: value for name, value in found.attributes.items() if name != "pod"}
@@ -104,3 +153,18 @@ class KubeLines(PatternFamily):
         # A kubelet logs on the node where the pod runs; the scheduler does not.
         node = line.node if hit.row.programs else None
         return found._replace(attributes=attributes, pod=PodRef(namespace, name), node=node)
+
+
+def _of_owner(found: Finding, line: LogLine, stream: Stream) -> Finding | None:
+    """What an operator counts for a job's object, as that job's; None where it said so lately: it counts anew at every change."""
+    attributes = dict(found.attributes)
+    kind, name, namespace = (str(attributes.pop(one, "")) for one in ("owner_kind", "owner", "namespace"))
+    told = stream.rule_state.table("kube.counted", _MAX_COUNTED)
+    counted = (str(attributes.get("replica", "")), str(attributes.get("failed", "")))
+    key = (stream.cluster, kind, namespace, name, *counted)
+    now = to_millis(line.at or stream.received_at)
+    before = told.get(key)
+    told[key] = (now,)
+    if before is not None and abs(now - int(before[0] or 0)) < _EACH_MS:
+        return None
+    return found._replace(attributes=attributes, job=JobRef(kind, namespace, name), of_others=True)

@@ -45,7 +45,7 @@ _COLUMNS_ROW = re2_patterns.compile(
 _EVENT_ROW = re2_patterns.compile(
     rf"^\s{{0,8}}(?:Normal|Warning)\s{{1,24}}(?P<reason>[A-Z]\w{{1,127}})\s{{1,40}}(?P<age>{_AGE})"
     r"(?:\s\(x\d{1,6} over \w{1,12}\))?"
-    r"\s{1,24}[\w./-]{1,64}(?:, [\w.-]{1,253})?\s{1,40}(?P<message>[^\n]{1,900})"
+    r"\s{1,24}[\w./-]{1,64}(?:, (?P<host>[\w.-]{1,253}))?\s{1,40}(?P<message>[^\n]{1,900})"
 )
 _NODE_IN_EVENT = re2_patterns.compile(rf"^Node (?P<name>{_NAME}) (?:status is now|has been)")
 _QUOTE = r"\\{0,3}\""
@@ -98,6 +98,10 @@ class PrintedObjects:
         if written_by_people(line.source):
             return
         for event in islice(self._shown(line, stream), MAX_HITS):
+            for of_node in self._events.of_the_node(event):
+                yield of_node._replace(at=event.at or line.at, text=line.text)
+            if event.kind == "Pod" and not event.name:
+                continue
             found = self._events.interpret(event)
             if found is None or not self._events.is_new(found, event, stream):
                 continue
@@ -193,6 +197,9 @@ def _event(row: Match, described: _Described) -> Iterator[KubeEvent]:
         )
     elif (named := _NODE_IN_EVENT.search(message)) is not None:
         yield KubeEvent(reason, message, "Node", named["name"])
+    elif row["host"]:
+        # Whose Event it is stands above; which kubelet sent it, in the row.
+        yield KubeEvent(reason, message, "Pod", "", host=row["host"])
 
 
 def _structures(text: str, start: int) -> Iterator[KubeEvent]:

@@ -51,7 +51,8 @@ class Program(Strict):
     """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`).
 
     With `states` it also reports what left a good state, at whatever level; with `itself` it may name no place but its own host;
-    with `words` its lines are errors by their words, for it writes no level. Only messages with what `needs` matches count.
+    with `words` its lines are errors by their words, for it writes no level. Only messages with what `needs` matches count. With
+    `graded` the error level that a message begins with counts as one of its header does.
     """
 
     author: str
@@ -64,10 +65,14 @@ class Program(Strict):
     itself: bool = False
     words: bool = False
     needs: str | None = None
+    graded: bool = False
 
 
 class Shape(Strict):
-    """An author whom the form of its lines gives away; `bare` ones only where no program is named."""
+    """An author whom the form of its lines gives away; `bare` ones only where no program is named.
+
+    With `graded` the form holds its own level, an error or worse.
+    """
 
     author: str
     opens: str
@@ -76,16 +81,21 @@ class Shape(Strict):
     on_switch: bool = False
     bare: bool = False
     itself: bool = False
+    graded: bool = False
 
 
 Author = KernelAuthor | Program | Shape
 
 
 class ErrorWords(Strict):
-    """How an author says that a line is an error: by words, by the level that programs print, by a state that was left."""
+    """How an author says that a line is an error: by words, by the level that programs print, by a state that was left.
+
+    `opens` is the level of an error where a message begins with it.
+    """
 
     words: str
     programs: str
+    opens: str
     warnings: str
     harmless: str
     states: str
@@ -135,6 +145,7 @@ class UnknownErrors:
         self._needs = {one.author: re2_patterns.compile(one.needs) for one in table.programs if one.needs}
         self._words = re2_patterns.compile(table.error.words)
         self._program_error = re2_patterns.compile(table.error.programs)
+        self._opens_with_level = re2_patterns.compile(table.error.opens)
         self._warning = re2_patterns.compile(table.error.warnings)
         self._harmless = re2_patterns.compile(table.error.harmless)
         self._left_state = re2_patterns.compile(table.error.states)
@@ -156,10 +167,11 @@ class UnknownErrors:
         level = _level(line)
         found = self._author(line, message, level, stream)
         # What its author calls an error is one unless it is over; words alone may also speak of what was tried or averted.
-        by_level = level is not None and level <= levels.ERROR
-        if found is None or (self._settled if by_level else self._quiet).search(message):
+        if found is None:
             return
         author, begin = found
+        if (self._settled if self._is_graded(author, message, level) else self._quiet).search(message):
+            return
         by_kernel = isinstance(author, KernelAuthor)
         if not reported(line, begin, by_kernel=by_kernel):
             return
@@ -191,7 +203,7 @@ class UnknownErrors:
                 return None
             return (program, line.start) if self._is_error(program, message, level) else None
         for opens, shape in self._shapes:
-            if shape.bare and line.source:
+            if shape.bare and line.source not in _NO_PROGRAM:
                 continue
             opened = opens.search(line.text)
             if opened is not None and opened.start() <= line.start + _SHAPE_WITHIN:
@@ -199,6 +211,14 @@ class UnknownErrors:
         if (device := self._device(line, message, level, stream)) is not None:
             return device, line.start
         return self._of_kernel(line, message, level) or self._watcher(line, message, level, stream)
+
+    def _is_graded(self, author: Author, message: str, level: int | None) -> bool:
+        """True where the author itself calls the line an error: by its header, or by the level in its own form."""
+        if level is not None or isinstance(author, KernelAuthor):
+            return level is not None and level <= levels.ERROR
+        if isinstance(author, Shape):
+            return author.graded
+        return author.graded and self._opens_with_level.match(message) is not None
 
     def _of_kernel(self, line: LogLine, message: str, level: int | None) -> tuple[Author, int] | None:
         """The driver or subsystem whose error the line is."""
@@ -399,6 +419,8 @@ _DEVICES = {
 """Topics that programs of users do not write to, and the author of what no row knows there."""
 _MNEMONIC = re2_patterns.compile(r"%[A-Z0-9_]{2,32}(?:-[A-Z0-9_]{1,24})?-(?P<level>[0-7])-[A-Z]")
 """A switch's own level of its message."""
+_NO_PROGRAM = frozenset({"", "container"})
+"""Sources of lines whose header names no program: what a container prints is shipped as `container`'s."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
 _NAME_WITHIN = 80
 _LEVEL_WITHIN = 96

@@ -16,7 +16,7 @@ from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
 from streams.model.signal import Severity
-from tests.streams.detect.lines import signals
+from tests.streams.detect.lines import record, signals
 
 UNHINTED = {
     f"{name}/{row.id}": row for name in sheet_names() for row in load_sheet(name).rows if row.hint is None
@@ -60,6 +60,7 @@ PLACES = {
     "degraded": "node/filer-9",
     "Nov 21 07:13:13 gpu-7-xcc XCC: FQXSPCA0017M: Sensor GPU 9 Temp has transitioned to critical from a less severe state.":
         "node/gpu-7",
+    'level=info msg="TFJob=quark, ReplicaType=PS expected=3, running=2, failed=1" job=ml.quark uid=1a2b': "job/TFJob/ml/quark",
 }  # fmt: skip
 
 
@@ -68,6 +69,16 @@ def test_the_place_is_what_the_line_names(line: str, place: str) -> None:
     (signal,) = signals(line)
     assert signal.severity is not Severity.INFO
     assert signal.entity.key == place
+
+
+def test_an_operator_that_counts_the_same_failures_again_says_nothing_new() -> None:
+    line = (
+        'level=info msg="TFJob=quark, ReplicaType=PS expected=3, running=2, failed={}" job=ml.quark uid=1a2b'
+    )
+    detector = Detector("c1")
+    counted = (1, 1, 2, 0, 2)
+    found = [detector.detect(record(line.format(n), offset=at)).signals for at, n in enumerate(counted)]
+    assert [len(one) for one in found] == [1, 0, 1, 0, 0]
 
 
 BACKGROUND = (
