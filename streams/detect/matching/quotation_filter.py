@@ -48,7 +48,8 @@ _FULL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z? [A
 _EXCEPTION = re.compile(r"(?:Error|Exception|Traceback|Warning)\b|::test_")
 _ANNOUNCERS = re.compile(
     r"\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.-]{1,128}\.(?:cpp|hpp|cc|h|py|go):\d{1,6}\] ?|"
-    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: )?\b[EWF] [\w./+-]{1,200}\.(?:cc|cpp|h|cu):\d{1,6}\] ?|"  # TensorFlow's, XLA's
+    # TensorFlow's and XLA's; within brackets it is PyTorch's, and a group as a whole.
+    r"(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{1,9}: )?(?<!\[)\b[EWF] [\w./+-]{1,200}\.(?:cc|cpp|h|cu):\d{1,6}\] ?|"
     r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
     r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
