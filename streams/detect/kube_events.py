@@ -60,6 +60,15 @@ class ConditionRow(Strict):
     subtype: str
 
 
+class Refusals(Strict):
+    """How an Event tells that a webhook fails, so that nothing can be created; the head of the file explains the keys."""
+
+    makes_none: frozenset[str]
+    creates: str
+    fails: str
+    unless: str
+
+
 class EventSheet(Strict):
     """`catalog/kube.yaml`."""
 
@@ -67,6 +76,7 @@ class EventSheet(Strict):
     fields: tuple[str, ...]
     system_namespaces: str
     gpus: str
+    refusals: Refusals
     faults: str
     """Reasons of Warnings about nodes that no row knows."""
     rows: tuple[EventRow, ...]
@@ -94,6 +104,7 @@ _XID = re2_patterns.compile(r"(?i)xid(\d{1,4})")
 _ANY = "."
 """The last row of conditions, for unknown types. Only an announcement of one counts, not its presence in an object."""
 _WORDS = re2_patterns.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
+_MACHINES = ("Node", "NodeClaim", "Machine")
 _MAX_FIRING = 100_000
 _MAX_TOLD = 20_000
 _EACH_MS = 600_000
@@ -111,6 +122,10 @@ class KubeEvents:
         self._system = re2_patterns.compile(self._sheet.system_namespaces)
         self._gpus = re2_patterns.compile(self._sheet.gpus)
         self._faults = re2_patterns.compile(self._sheet.faults)
+        refusals = self._sheet.refusals
+        self._creates, self._webhook_fails, self._not_refused = map(
+            re2_patterns.compile, (refusals.creates, refusals.fails, refusals.unless)
+        )
         self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
         self._ends.add(SEEN)
         self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
@@ -133,6 +148,7 @@ class KubeEvents:
             rb"[A-Za-z]Is(?:Not)?Healthy\b",
             rb"\"[A-Z][A-Za-z]{0,24}(?:Error|Problem|Mismatch|Unhealthy|Degraded|Missing|Lost|HardwareReady)\"",
             rb"\bNvidia[A-Z]\w+(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
+            rb"failed (?:calling|to call) webhook|conversion webhook for [^\n]+ failed",
         )
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
@@ -185,6 +201,11 @@ class KubeEvents:
                 return found
             # These monitors set a condition for what they hold fatal; their Events are about the rest.
             return found._replace(severity=min(found.severity, Severity.WARNING, key=lambda one: one.rank))
+        if self._is_refusal(event):
+            attributes: Attributes = {"reason": event.reason, "subtype": "create_refused"}
+            return self._finding(
+                event, SignalKind.JOB_FAILED, Severity.WARNING, SignalState.FIRING, attributes
+            )
         for row, needs, unless in self._rows.get(event.reason, ()):
             if not row.about(event.kind) or (row.users and self._system.search(event.namespace)):
                 continue
@@ -192,7 +213,7 @@ class KubeEvents:
                 continue
             if row.gpus and not self._gpus.search(event.message):
                 continue
-            attributes: Attributes = {"reason": event.reason}
+            attributes = {"reason": event.reason}
             if row.subtype:
                 attributes["subtype"] = row.subtype
             if row.kind == SignalKind.UNKNOWN:
@@ -203,6 +224,17 @@ class KubeEvents:
             attributes = {"reason": event.reason, "subtype": "node", "author": AUTHOR}
             return self._finding(event, SignalKind.UNKNOWN, Severity.INFO, SignalState.FIRING, attributes)
         return None
+
+    def _is_refusal(self, event: KubeEvent) -> bool:
+        """Whether an object's controller could create nothing for it, for a webhook that must be asked fails."""
+        return (
+            bool(event.namespace)
+            and event.kind not in self._sheet.refusals.makes_none
+            and self._webhook_fails.search(event.message) is not None
+            and (self._creates.search(event.message) or self._creates.search(event.reason)) is not None
+            and self._not_refused.search(event.message) is None
+            and self._system.search(event.namespace) is None
+        )
 
     def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
         """The finding of a node condition; `event` gives place and text. None for a type no row knows."""
@@ -236,7 +268,7 @@ class KubeEvents:
         if event.kind == "Pod" and kind.startswith("job."):
             pod = PodRef(event.namespace, event.name, event.uid)
         job = None
-        if event.kind not in ("Pod", "Node", "NodeClaim", "Machine"):
+        if event.kind not in ("Pod", *_MACHINES):
             job = JobRef(event.kind, event.namespace, event.name, event.uid)
         return Finding(
             kind,

@@ -61,6 +61,9 @@ _KINDS = {
     "jobset": "JobSet",
     "pytorchjob": "PyTorchJob",
     "mpijob": "MPIJob",
+    "replicaset": "ReplicaSet",
+    "statefulset": "StatefulSet",
+    "daemonset": "DaemonSet",
 }
 
 

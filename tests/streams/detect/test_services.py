@@ -106,3 +106,47 @@ def test_a_store_that_is_not_found_by_its_name_tells_why() -> None:
         ("nccl.error", "store"),
         ("job.failed", "name_resolution"),
     }
+
+
+POST = 'Post "https://defaults.platform.svc:443/pods?timeout=10s": '
+REFUSED = f'Internal error occurred: failed calling webhook "h.example.io": failed to call webhook: {POST}'
+OWNERS = {
+    ("MPIJob", "MPIJobFailed", f"worker pod created failed: {REFUSED}x509: certificate has expired"),
+    ("PyTorchJob", "FailedCreatePod", f"Error creating: {REFUSED}context deadline exceeded"),
+    ("JobSet", "JobCreationFailed", f'{REFUSED}no endpoints available for service "defaults"'),
+    ("Job", "ExecuteAction", f"Failed to create pod llm-0 for Job llm, err {REFUSED}EOF"),
+    ("ReplicaSet", "FailedCreate", f"Error creating: {REFUSED}connect: connection refused"),
+    ("StatefulSet", "FailedCreate", f"create Pod x-0 in StatefulSet x failed error: {REFUSED}EOF"),
+    ("TaskRun", "Failed", f"failed to create task run pod: {REFUSED}EOF. Maybe invalid TaskSpec"),
+    ("Experiment", "ReconcileError", f"could not create workers: {REFUSED}EOF"),
+}
+
+
+@pytest.mark.parametrize(("kind", "reason", "message"), sorted(OWNERS))
+def test_a_webhook_that_fails_refuses_whatever_the_controller_calls_that(
+    kind: str, reason: str, message: str
+) -> None:
+    (signal,) = event(reason, message, kind=kind)
+    assert signal.entity.key == f"job/{kind}/ml/llm-0"
+    assert (signal.kind, signal.attributes["subtype"]) == ("job.failed", "create_refused")
+    named = {name: signal.attributes[name] for name in ("webhook", "service", "service_namespace")}
+    assert named == {"webhook": "h.example.io", "service": "defaults", "service_namespace": "platform"}
+    assert ("late" in signal.attributes) is (reason == "FailedCreatePod")
+
+
+NOT_REFUSED = {
+    "a policy": 'could not create workers: admission webhook "h.example.io" denied the request: no owner',
+    "a policy that quotes": 'create: admission webhook "h.example.io" denied the request: failed calling webhook "x"',
+    "one that may fail": f"Failed calling webhook, failing open h.example.io: {REFUSED}EOF, create",
+    "an update": f"could not update status: {REFUSED}EOF",
+}
+
+
+@pytest.mark.parametrize("name", NOT_REFUSED)
+def test_a_denial_an_ignored_failure_and_an_update_refuse_no_creation(name: str) -> None:
+    found = event("ReconcileError", NOT_REFUSED[name], kind="Experiment")
+    assert not [s for s in found if s.kind == "job.failed"]
+
+
+def test_what_has_no_pods_made_is_refused_none() -> None:
+    assert not event("ReconcileError", f"could not create it: {REFUSED}EOF", kind="Certificate")
