@@ -13,7 +13,7 @@ from streams.correlate.state.node_work import Expectation, GivenBack
 from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Audience, Candidate, Certainty, incident_id
-from streams.model.signal import Attribute
+from streams.model.signal import Attribute, Severity
 
 Retry = Literal["", "waits", "over"]
 BY_JOBS = "several jobs at once"
@@ -79,6 +79,8 @@ class Hypothesis:
     from it; what is `over` by that is no incident at all."""
     expected: Expectation | None = None
     """Why nothing is to be done about it for a time: somebody works there."""
+    severity: Severity | None = None
+    """How grave it is, where that does not follow from its family, its jobs and their GPUs."""
     audience: Audience = Audience.ON_CALL
     """Who has to know of it."""
     given_back: GivenBack | None = None

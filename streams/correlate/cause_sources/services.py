@@ -1,15 +1,19 @@
-"""Faults of services that jobs share, by what those jobs complain of."""
+"""Faults of services that jobs share, by what those jobs complain of, and what other workloads are refused by them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
+from streams.correlate.job_rules.other_workloads import OtherWorkloads, named
+from streams.correlate.job_rules.refusals import Owner
 from streams.correlate.job_rules.services import (
+    WEBHOOK,
     Complaints,
     Shortage,
     complaints,
@@ -20,12 +24,14 @@ from streams.correlate.job_rules.services import (
 )
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.place import RESOLVER, Place, PlaceKind
+from streams.correlate.state.place import RESOLVER, Place, PlaceKind, Touched
+from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import DocumentRow
 
 _JUDGED_EVERY = timedelta(seconds=1)
 _JUDGED_AT_ONCE = 64
-"""Up to so many jobs that complain of a service, each new complaint is looked at at once; else with the next second's."""
+"""Up to so many jobs and other workloads that complain of a service, each new complaint is looked at at once; else with the next
+second's."""
 
 
 class ServiceCauses(CauseSource):
@@ -43,6 +49,7 @@ class ServiceCauses(CauseSource):
         self._told: dict[str, tuple[Sighting, ...]] = {}
         """By job: the failures that its complaints were read from last."""
         self._faults: dict[str, list[Hypothesis]] = {}
+        self.others = OtherWorkloads(causes.state)
         self._judged_at: dict[str, datetime] = {}
         self._crashes: dict[str, tuple[Sighting, ...]] = {}
         """By node: how pods there that resolve names for the cluster are unwell, and that the node drops connections."""
@@ -52,6 +59,7 @@ class ServiceCauses(CauseSource):
         touched = round_.touched
         for job in sorted(touched.jobs):
             touched.services |= self._put(job)
+        touched.services |= self._put_others(touched)
         crashed = [node for node in sorted(touched.nodes) if self._put_crashes(node)]
         if crashed and RESOLVER in self._heard:
             touched.services.add(RESOLVER)
@@ -64,7 +72,12 @@ class ServiceCauses(CauseSource):
             before = self._faults.pop(name, [])
             crashes = sorted((s for mine in self._crashes.values() for s in mine), key=order)
             mine = crashes if name == RESOLVER else ()
-            if after := service_faults(self._cluster, name, heard, self._incarnations, mine):
+            others = self.others.refused_by(name)
+            if name.partition("/")[0] == WEBHOOK:
+                heard = [replace(one, owner=_owner(one.job)) for one in heard]
+            created = self._created({one.owner.namespace for one in (*heard, *others) if one.owner})
+            after = service_faults(self._cluster, name, heard, self._incarnations, mine, others, created)
+            if after:
                 self._faults[name] = after
                 self._causes.note(after)
             if before != after:
@@ -74,6 +87,33 @@ class ServiceCauses(CauseSource):
                     for one in heard
                     if shortages({name: one.sightings}, before) != shortages({name: one.sightings}, after)
                 }
+
+    def _put_others(self, touched: Touched) -> set[str]:
+        """Keep what failed of pods of no training job. Returns the services to evaluate for that, or for what was created."""
+        found: set[str] = set()
+        jobs_of = self._topology.pod_jobs.jobs_of
+        for pod in sorted(touched.pods):
+            failures = [] if jobs_of(pod) else self._evidence_cache.failures_of_pod(pod)
+            if failures or self.others.knows(pod):
+                found |= self.others.put(pod, failures)
+        # Others decide only about webhooks.
+        found = {name for name in found if name.partition("/")[0] == WEBHOOK}
+        return found | self.others.refused_in(touched.populated) if touched.populated else found
+
+    def _created(self, namespaces: set[str]) -> dict[tuple[str, str], list[datetime]]:
+        """When pods were created in these namespaces, by namespace and by the kind of whom they were made for.
+
+        All pods are looked through for it: it is asked only while a webhook refuses something.
+        """
+        found: dict[tuple[str, str], list[datetime]] = defaultdict(list)
+        if not namespaces:
+            return {}
+        for name, row in self._state.pods.items():
+            namespace = name.partition("/")[0]
+            for fact in (t.fact for t in row.tenancies) if namespace in namespaces else ():
+                if fact.created_at is not None and fact.job is not None:
+                    found[namespace, named(fact.job).kind].append(fact.created_at)
+        return {kind: sorted(times) for kind, times in found.items()}
 
     def _put_crashes(self, node: str) -> bool:
         """Keep what a node tells of pods that are part of a service. Returns whether that is something new."""
@@ -96,10 +136,11 @@ class ServiceCauses(CauseSource):
 
         Nothing is lost by it: what a job is told of by itself waits for longer.
         """
-        last, many = self._judged_at.get(name), len(self._heard.get(name, ())) > _JUDGED_AT_ONCE
+        count = len(self._heard.get(name, ())) + self.others.count(name)
+        last, many = self._judged_at.get(name), count > _JUDGED_AT_ONCE
         if many and last is not None and timedelta() <= round_.now - last < _JUDGED_EVERY:
             return True
-        if name in self._heard:
+        if count:
             self._judged_at[name] = round_.now
         else:
             self._judged_at.pop(name, None)
@@ -148,9 +189,19 @@ class ServiceCauses(CauseSource):
         return next((h for h in others if h.fault_at <= incident.fault_at), None) or by_jobs()
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
-        """The jobs that complain of it, and the nodes where its pods crash: what they say is kept as long as it is known."""
+        """The jobs and some of the other workloads that complain of it, and the nodes where its pods crash.
+
+        What they say is kept as long as it is known.
+        """
         if place.kind is not PlaceKind.SERVICE:
             return ()
         nodes = self._crashes if place.name == RESOLVER else ()
         jobs = {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}
-        return jobs | {Place(PlaceKind.NODE, node) for node in nodes}
+        refused = self.others.held(place.name) if place.name.partition("/")[0] == WEBHOOK else set()
+        return jobs | refused | {Place(PlaceKind.NODE, node) for node in nodes}
+
+
+def _owner(job: str) -> Owner:
+    """A training job as the owner of pods that cannot be created."""
+    ref = job_ref(job)
+    return Owner(job, ref.namespace, ref.kind, True)

@@ -113,6 +113,11 @@ class JobEvidenceCache:
         """Failures of the job that its pods and their events tell of; the very same tuple while none of that has changed."""
         return self._failures.of_job(job)
 
+    def failures_of_pod(self, pod: str) -> list[Sighting]:
+        """Failures that are reported of a pod of no training job, or of an object that could make none."""
+        row = self._state.pods.get(pod)
+        return _failures(row, (), "") if row is not None and row.seen else []
+
     def _was_killed(self, job: str, node: str, seen: Sighting, told: Sequence[datetime]) -> bool:
         """Whether a process that the kernel killed was the job's. `told` is when the job itself reported anything.
 

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.refusals import Created, Owner, RefusalPolicy, fails_at, names_webhook
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
@@ -24,13 +25,18 @@ from streams.correlate.state.placement import Placement
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.signal import Severity
 
+FAILS = "webhook fails"
+"""The rule of a webhook that is at fault by what the API server says of it, whoever asks."""
 STORAGE, WEBHOOK, REGISTRY = "storage", "webhook", "registry"
 EXPIRED = "certificate_expired"
 """A fact of a service that does not get well by itself."""
 _SHOWN_EACH = 2
 """Lines of each job that are kept with the fault, of the first and of the last."""
 _SHOWN = 64
+_SHOWN_OTHERS = 4
+"""Of so many other workloads lines are kept with the fault: a thousand are refused by the same words."""
 _CRASH = "resolver_crash"
 _MAX_NAME = 200
 _EACH = timedelta(minutes=1)
@@ -50,6 +56,7 @@ class ServicePolicy(Strict):
     apart: frozenset[str]
     own: frozenset[str]
     outside: frozenset[str]
+    refusals: RefusalPolicy
 
     @property
     def within(self) -> timedelta:
@@ -68,10 +75,12 @@ service_policy = cache(partial(load_table, Path(__file__).with_name("services.ya
 
 @dataclass(frozen=True, slots=True)
 class Complaints:
-    """What one job says of one service, in order of time."""
+    """What one job says of one service, in order of time; or what keeps another workload from starting."""
 
     job: str
     sightings: tuple[Sighting, ...]
+    owner: Owner | None = None
+    """Where something could not be created: for whom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ class Shortage:
     since: datetime
     until: datetime
     stays: bool = False
-    """Whether it does not get better by itself."""
+    """Whether it does not get better by itself, or is known to go on: what suffers from it need not last."""
 
 
 class End(NamedTuple):
@@ -139,7 +148,8 @@ def shortages(mine: Mapping[str, Sequence[Sighting]], faults: Iterable[Hypothesi
     for h in faults:
         times = [s.at for s in mine.get(h.place.name, ()) if h.fault_at <= s.at <= h.last_at]
         if times:
-            found.append(Shortage(h.id, h.place.name, min(times), max(times), EXPIRED in h.facts))
+            stays = EXPIRED in h.facts or h.rule == FAILS
+            found.append(Shortage(h.id, h.place.name, min(times), max(times), stays))
     return tuple(found)
 
 
@@ -149,34 +159,49 @@ def service_faults(
     heard: Sequence[Complaints],
     incarnations: Incarnations,
     own_pods: Sequence[Sighting] = (),
+    others: Sequence[Complaints] = (),
+    created: Created | None = None,
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
-    `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections.
+    `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections. `others` is what
+    it refuses to create for other workloads, and `created` tells what it let pass.
     """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:
         return []
     owner = {s.id: one.job for one in heard for s in one.sightings}
-    lines = sorted((s for one in heard for s in one.sightings), key=order)
+    refusals = _Refusals((*heard, *others), created or {})
+    lines = sorted((s for one in (*heard, *others) for s in one.sightings), key=order)
     intervals = []
     for stretch in split_at_gaps(lines, lambda s: s.at, rule.over):
-        if (
-            _known_at(stretch, owner, kind) is not None
-            and _on_several_nodes(stretch)
-            and any(map(_is_firm, stretch))
-        ):
-            shown = tuple(_shown(stretch, owner))
+        if refusals.known_at(stretch) is not None:
+            told_of = [stretch]
+        else:
+            of_jobs = [s for s in stretch if s.id in owner]
+            told_of = [
+                part
+                for part in split_at_gaps(of_jobs, lambda s: s.at, rule.over)
+                if _known_at(part, owner, kind) is not None
+                and _on_several_nodes(part)
+                and any(map(is_firm, part))
+            ]
+        for part in told_of:
+            shown = tuple(_shown(part, owner))
             intervals.append(FiringInterval(shown[0].at, shown[-1].at, shown[-1].at + rule.over, shown))
     counted_as = _entity(cluster, kind, name.partition("/")[2])
     family = IncidentFamily.STORAGE_FAULT if kind == STORAGE else IncidentFamily.PLATFORM_FAULT
     found = []
     for session in incarnations.sessions(counted_as, families()[family].domain, intervals):
         mine = sorted(session.sightings, key=order)
-        seen_at = _known_at(mine, owner, kind)
+        there = [s for s in lines if session.start <= s.at <= session.last]
+        fails = refusals.known_at(there)
+        together = _known_at([s for s in mine if s.id in owner], owner, kind)
+        seen_at = min((at for at in (fails, together) if at is not None), default=None)
         if seen_at is None:
             continue
-        jobs = {owner[s.id] for s in lines if session.start <= s.at <= session.last}
+        jobs = {owner[s.id] for s in there if s.id in owner}
+        signs = families().signs(mine, 3)
         own = [s for s in own_pods if session.start - rule.within <= s.at <= session.last]
         node = _node_of(own)
         root = _root(counted_as, mine, own) if node is None else Entity(cluster, node=node)
@@ -191,10 +216,15 @@ def service_faults(
                 **session.times(),
                 certainty=Certainty.LIKELY,
                 ready_at=seen_at,
-                rule="shared service",
-                why=_why(len(jobs), families().signs(mine, 3), told),
+                rule="shared service" if fails is None else FAILS,
+                why=_why(len(jobs), signs, told)
+                if fails is None
+                else _why_fails(len(refusals.of(there)), signs, told),
                 # A job that got over it without a loss has nobody called.
-                alone=False,
+                alone=fails is not None,
+                severity=Severity.ERROR
+                if fails is not None and any(one.gpus for one in refusals.of(there))
+                else None,
                 causes=distinct(sorted((*_first_of(own, drops), *mine), key=order)),
                 facts={
                     "jobs_hit": len(jobs),
@@ -205,6 +235,29 @@ def service_faults(
             )
         )
     return found
+
+
+class _Refusals:
+    """What a service refuses to create, and for whom."""
+
+    def __init__(self, complaints: Iterable[Complaints], created: Created) -> None:
+        self._owners = {
+            s.id: one.owner
+            for one in complaints
+            if one.owner is not None
+            for s in one.sightings
+            if names_webhook(s)
+        }
+        self._created = created
+
+    def known_at(self, lines: Sequence[Sighting]) -> datetime | None:
+        """When it was known by these lines alone, in order of time, that the service fails."""
+        mine = [s for s in lines if s.id in self._owners]
+        return fails_at(mine, self._owners, self._created, service_policy().refusals) if mine else None
+
+    def of(self, lines: Iterable[Sighting]) -> set[Owner]:
+        """For whom these lines say that nothing could be created."""
+        return {owner for s in lines if (owner := self._owners.get(s.id)) is not None}
 
 
 def ends(placements: Iterable[Placement]) -> list[End]:
@@ -238,7 +291,7 @@ def stood_still(
     One that ran before goes on without names, as far as anybody knows: what needs none is not seen to wait. `since`: how long
     after its start at most it must have begun to complain.
     """
-    firm = [s for s in lines if _is_firm(s)]
+    firm = [s for s in lines if is_firm(s)]
     if not firm:
         return None
     first, last = firm[0].at, firm[-1].at
@@ -248,7 +301,7 @@ def stood_still(
     return End(first, last) if last - first >= timedelta(seconds=service_policy().lasts_s) else None
 
 
-def _is_firm(s: Sighting) -> bool:
+def is_firm(s: Sighting) -> bool:
     """Whether a complaint can be of nothing but the service: of a retry, only one for a name that is the site's own."""
     if not is_retry(s):
         return True
@@ -302,10 +355,17 @@ def _why(jobs: int, signs: str, service: str) -> str:
     return f"{jobs} jobs within minutes: {signs}. They share {service}"
 
 
+def _why_fails(owners: int, signs: str, service: str) -> str:
+    """Without a number: who else is refused is no news, and shown beside the incident."""
+    whose = "several owners ask" if owners > 1 else "one owner asks"
+    what = f"the API server refuses to create what {whose} for, again and again for minutes"
+    return f"{what}: {signs}. That is {service}, whoever asks"
+
+
 def _known_at(lines: Sequence[Sighting], owner: Mapping[str, str], kind: str) -> datetime | None:
     """When it was known first that it is the service: by several jobs, or by one to which it goes on saying that it is ill."""
     together, rule = _together_at(lines, owner), service_policy()
-    if kind not in rule.alone:
+    if kind not in rule.alone or not lines:
         return together
     expired = _expired_at(lines) if kind == REGISTRY else None
     if together is not None:
@@ -348,10 +408,23 @@ def _on_several_nodes(lines: Sequence[Sighting]) -> bool:
 
 
 def _shown(lines: Sequence[Sighting], owner: Mapping[str, str]) -> list[Sighting]:
-    """Of each job the first and the last lines, of many those that lie first and last."""
+    """Of each job the first and the last lines, of many those that lie first and last.
+
+    Of other workloads those of the first few, and the last line of all: how many there are makes no difference to the incident.
+    """
     by_job: dict[str, list[Sighting]] = {}
+    others: dict[str, list[Sighting]] = {}
+    last: Sighting | None = None
     for s in lines:
-        by_job.setdefault(owner[s.id], []).append(s)
+        if s.id in owner:
+            by_job.setdefault(owner[s.id], []).append(s)
+            continue
+        last = s
+        if (key := s.entity.key) in others or len(others) < _SHOWN_OTHERS:
+            others.setdefault(key, []).append(s)
+    by_job |= {f"other {key}": mine[:_SHOWN_EACH] for key, mine in others.items()}
+    if last is not None:
+        by_job["last"] = [last]
     ends = (s for mine in by_job.values() for s in (*mine[:_SHOWN_EACH], *mine[-_SHOWN_EACH:]))
     found = list(distinct(ends))
     return found if len(found) <= 2 * _SHOWN else [*found[:_SHOWN], *found[-_SHOWN:]]

@@ -68,7 +68,8 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         incarnation=h.incarnation,
         revision=1,
         state=around.state,
-        severity=policy().severity_of(h.family, row.severity, len(jobs), impact.gpus, spared=h.spares_jobs),
+        severity=h.severity
+        or policy().severity_of(h.family, row.severity, len(jobs), impact.gpus, spared=h.spares_jobs),
         certainty=h.certainty,
         title=row.title.format_map(words),
         reason=f"{reason}. {around.note}" if around.note else reason,

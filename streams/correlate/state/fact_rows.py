@@ -134,7 +134,10 @@ class FactRows:
             if _addresses(before) != _addresses(row)
             else set()
         )
+        reports = row.seen or (before is not None and before.seen)
         return Touched(
+            pods={name} if reports else set(),
+            populated={name.partition("/")[0]} if before is None or not before.tenancies else set(),
             nodes=busy | speakers | {n for n in nodes if topology.is_cabled(n)},
             jobs=jobs | moved | (left | topology.pod_jobs.jobs_of(name) if row.seen else set()),
             mentioned=set(jobs),
@@ -218,6 +221,7 @@ class FactRows:
             return Touched()
         touched = Touched(jobs={name}, placed={name}, mentioned={name} if row.saves else set())
         for told in self._topology.pod_jobs.told_of(name):
+            touched.pods.add(told)
             # What was told of its objects before it was known itself is its own.
             touched.jobs |= self._topology.pod_jobs.leave_unplaced(told)
             self._topology.pod_jobs.enter_unplaced(told)

@@ -84,7 +84,10 @@ class Ingest:
         for name in [name for name, job in self._state.jobs.items() if job.was_placed]:
             touched |= self._facts.place_moved(job_ref(name))
         for pod in self._state.pods.reporting:
-            touched.jobs |= self._topology.pod_jobs.jobs_of(pod)
+            jobs = self._topology.pod_jobs.jobs_of(pod)
+            touched.jobs |= jobs
+            if not jobs:
+                touched.pods.add(pod)
         for document in self._state.documents.values():
             touched.add(document.place)
         return touched
@@ -207,7 +210,8 @@ class Ingest:
                 if entity.node and told is not None:
                     self._on_node(entity.node, told, touched)
         elif entity.job and not entity.pod and is_failure_of_job(seen):
-            self._in_pod(stand_in(entity.job), seen, touched)
+            if not self._is_crowded_by_objects(entity.job):
+                self._in_pod(stand_in(entity.job), seen, touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
             touched |= self._facts.allocation(entity.job, seen)
             self._rename(self._topology.name_placed(entity.job), touched)
@@ -326,8 +330,20 @@ class Ingest:
         if self._state.pods.see(name, key, seen):
             self._topology.pod_jobs.enter_unplaced(name)
             self._topology.pod_jobs.fail(name, seen)
-            touched.jobs |= self._topology.pod_jobs.jobs_of(name)
+            jobs = self._topology.pod_jobs.jobs_of(name)
+            touched.jobs |= jobs
+            if not jobs:
+                touched.pods.add(name)
             self._rename(self._topology.names.record(seen, ("pod", name)), touched)
+
+    def _is_crowded_by_objects(self, job: JobRef) -> bool:
+        """Whether objects that are no known jobs have had their half of the room for what only signals name.
+
+        Whatever cannot create its pods has such an object, and all of them may be refused at once.
+        """
+        if job.key in self._state.jobs or stand_in(job).key in self._state.pods:
+            return False
+        return self._topology.pod_jobs.stand_ins >= MAX_UNLISTED // 2
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
@@ -421,6 +437,7 @@ class Ingest:
             touched.nodes.add(name)
         else:
             touched.jobs |= self._topology.pod_jobs.jobs_of(name)
+            touched.pods.add(name)
             if not left:
                 touched.jobs |= self._topology.pod_jobs.leave_unplaced(name)
         # After they are gone from here: a pod's sighting comes back to the same row, under its node's other name.

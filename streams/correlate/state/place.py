@@ -21,6 +21,8 @@ class PlaceKind(StrEnum):
     """What several nodes have in common: a rack, an NVLink domain, storage, the cluster itself."""
     SERVICE = "service"
     """What several jobs need to start or to go on: a registry, a webhook, the resolver of names, space in a storage."""
+    POD = "pod"
+    """A pod of no training job, or an object that could make none: only what incidents of other places are built from."""
 
 
 class Place(NamedTuple):
@@ -119,6 +121,10 @@ class Touched:
     """Of the jobs, those that may take over what an incident was opened for."""
     moves: set[tuple[str, datetime]] = field(default_factory=set)
     """Jobs that reported progress, and when they made it."""
+    pods: set[str] = field(default_factory=set)
+    """Pods, and objects that could make none, of no training job (or of none until now) of which failures are kept or were."""
+    populated: set[str] = field(default_factory=set)
+    """Namespaces in which the inventory reported a pod for the first time."""
     placed: set[str] = field(default_factory=set)
     """Jobs whose pods or whose end the inventory reported again."""
 

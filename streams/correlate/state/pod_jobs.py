@@ -48,13 +48,19 @@ class PodJobs:
         """Of a pod that was never placed: the key of its job."""
         self._pods: dict[str, set[str]] = defaultdict(set)
         """The same the other way round."""
-        self._stand_ins: set[str] = set()
+        self._stand_ins: dict[str, set[str]] = defaultdict(set)
+        """What stands for objects, by their namespace."""
         self._failed_on: dict[str, set[str]] = defaultdict(set)
         """Pods that failed on a node where they may never have been placed, by the node that reported it."""
         for name, pod in state.pods.items():
             self.enter_unplaced(name)
             for s in (s for group in pod.seen.values() if group[0].kind in FAILURES for s in group):
                 self.fail(name, s)
+
+    @property
+    def stand_ins(self) -> int:
+        """For how many objects something is kept."""
+        return sum(map(len, self._stand_ins.values()))
 
     def jobs_of(self, pod: str) -> set[str]:
         """Keys of every training job the pod is or was part of."""
@@ -75,7 +81,7 @@ class PodJobs:
         if not self._state.pods[pod].seen or self._placements.of_pod(pod):
             return
         if _OF_OBJECT in pod:
-            self._stand_ins.add(pod)
+            self._stand_ins[pod.partition("/")[0]].add(pod)
         if (key := self._owner_of(pod)) is not None:
             self._unplaced[pod] = key
             self._pods[key].add(pod)
@@ -97,7 +103,10 @@ class PodJobs:
 
     def forget_failures(self) -> None:
         """Forget failures of pods whose rows are gone."""
-        self._stand_ins &= self._state.pods.keys()
+        for namespace, mine in list(self._stand_ins.items()):
+            mine &= self._state.pods.keys()
+            if not mine:
+                del self._stand_ins[namespace]
         for node, pods in list(self._failed_on.items()):
             pods &= self._state.pods.keys()
             if not pods:
@@ -106,11 +115,12 @@ class PodJobs:
     def told_of(self, name: str) -> list[str]:
         """Stand-ins in the namespace of a job."""
         namespace = name.split("/", 2)[1]
-        return [p for p in sorted(self._stand_ins & self._state.pods.keys()) if p.startswith(f"{namespace}/")]
+        return sorted(self._stand_ins.get(namespace, set()) & self._state.pods.keys())
 
     def _job_above(self, told: JobRef) -> str | None:
         """The training job that an object is, or is made by."""
-        names = [told.key]
+        # Volcano calls its kind `Job` as well, and the object that an Event is about goes by its kind alone.
+        names = [told.key, *([f"VolcanoJob/{told.namespace}/{told.name}"] if told.kind == "Job" else [])]
         parts = told.name.split("-")
         for count in range(len(parts), 0, -1):
             names += (f"{kind}/{told.namespace}/{'-'.join(parts[:count])}" for kind in _ABOVE)

@@ -55,7 +55,10 @@ class Retention:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
         for name in self._pods_to_prune(cut):
-            if not self._topology.pod_jobs.jobs_of(name) & open_jobs:
+            if (
+                f"{PlaceKind.POD}/{name}" not in busy
+                and not self._topology.pod_jobs.jobs_of(name) & open_jobs
+            ):
                 touched |= self._prune_pod(name, self._state.pods[name], cut)
         touched |= self._facts.forget_heard(now)
         touched |= self._facts.forget_gpu_hosts(now)
@@ -174,7 +177,7 @@ class Retention:
         if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
             return Touched()
         if not tenancies and not seen and silent:
-            touched = Touched(jobs=self._topology.pod_jobs.jobs_of(name))
+            touched = Touched(jobs=self._topology.pod_jobs.jobs_of(name), pods={name})
             self._state.pods.drop(name)
             self._topology.pod_jobs.leave_unplaced(name)
             self._topology.placements.update(name, None)
