@@ -233,11 +233,28 @@ def healthy_cordons(faults: list[Fault], decided: Replayed, verdict: str) -> lis
 
 
 def names_job(incident: Incident | None, job: Mapping[str, str]) -> bool:
-    """Whether an incident names a job among those it affects, or as its root."""
+    """Whether an incident names a job: among those it affects or that it else keeps from starting, or as its root.
+
+    Of what is no training job a document names the first few, and a pod by itself where nobody tells whose it is: that is
+    its job's by its name (`build-7-x2v5k`, `chat-7d9f8b6c5d-x2v5k`).
+    """
     if incident is None:
         return False
-    named = [*incident.jobs, *([incident.root.job] if incident.root.job else [])]
-    return any(same_job(each, job) for each in named)
+    others = incident.other_workloads.first if incident.other_workloads else ()
+    named = [*incident.jobs, *([incident.root.job] if incident.root.job else []), *others]
+    return any(same_job(each, job) or _is_pod_of(each, job) for each in named)
+
+
+def _is_pod_of(named: JobRef, true: Mapping[str, str]) -> bool:
+    """Whether a pod that stands for itself bears the name that a controller gives the pods of a job of the truth."""
+    owner, _, ending = named.name.rpartition("-")
+    of_replica_set, _, _ = owner.rpartition("-")
+    return (
+        named.kind == "Pod"
+        and bool(ending)
+        and named.namespace == true.get("namespace")
+        and true["name"] in (owner, of_replica_set)
+    )
 
 
 _SLURM = SLURM_JOB.removesuffix("Job")

@@ -54,6 +54,7 @@ def incident_page(
 ) -> IncidentPage:
     """The page of an incident, from what the view holds about it."""
     incident, runs = one.incident, one.runs
+    workloads = incident.other_workloads
     proofs = sorted(incident.shown, key=lambda proof: proof.occurred_at)
     chosen = tuple(c for c in incident.candidates if c.chosen)
     others = [c for c in incident.candidates if not c.chosen]
@@ -89,6 +90,8 @@ def incident_page(
         verbs=verbs,
         jobs=tuple(_jobs(incident, jobs)),
         more_jobs=max(0, len(incident.jobs) - MAX_JOBS),
+        other_workloads=tuple(plain(name, 300) for name in workloads.names) if workloads else (),
+        more_workloads=workloads.more if workloads else 0,
         nodes=tuple(_nodes(incident, nodes)),
         more_nodes=max(0, len(_names(incident)) - MAX_NODES),
         repairs=one.repairs,

@@ -140,6 +140,9 @@ class IncidentPage:
     verbs: tuple[Verb, ...]
     jobs: tuple[ShownJob, ...]
     more_jobs: int
+    other_workloads: tuple[str, ...]
+    """What is no training job and is kept from starting."""
+    more_workloads: int
     nodes: tuple[ShownNode, ...]
     more_nodes: int
     repairs: tuple[PendingRepair, ...]

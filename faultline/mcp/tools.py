@@ -146,9 +146,15 @@ def _details(incident: Incident) -> dict[str, Any]:
         "merged_into": incident.merged_into,
         "job_names": [str(job) for job in incident.jobs],
         "node_names": list(incident.nodes),
+        "other_workloads": _other_workloads(incident),
         "gpu_hours_per_hour": incident.impact.gpu_hours_per_hour,
         "facts": dict(incident.facts),
     }
+
+
+def _other_workloads(incident: Incident) -> dict[str, Any] | None:
+    others = incident.other_workloads
+    return {"count": others.count, "first": list(others.names)} if others is not None else None
 
 
 def _steps(run: Run) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from streams.correlate.policy.rules import meaning
 from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
 from streams.model.facts import NodeFact
-from streams.model.incident import Certainty, Impact, Incident, Proof
+from streams.model.incident import Certainty, Impact, Incident, OtherWorkloads, Proof
 from streams.model.message import plain, without_priority
 from streams.model.run import Mode, Run, StepState
 
@@ -142,6 +142,8 @@ class IncidentReport:
     root_key: str
     jobs: tuple[str, ...]
     nodes: tuple[str, ...]
+    other_workloads: OtherWorkloads | None
+    """What else it keeps from starting, that is no training job; null where nothing is known of that."""
     impact: Impact
     noticed: Noticed
     explanations: tuple[Explanation, ...]
@@ -193,6 +195,7 @@ def report_of(
         root_key=incident.root.key,
         jobs=tuple(map(str, incident.jobs)),
         nodes=incident.nodes,
+        other_workloads=incident.other_workloads,
         impact=incident.impact,
         noticed=_noticed(incident),
         explanations=tuple(_explanations(incident)),

@@ -84,6 +84,7 @@ def explanation(
                 (_proof(p, found) for p in incident.unknown_errors or ()),
             ),
             _victims(incident, symptoms, found),
+            _others(incident),
             _section("rejected", "weighed and rejected", map(_candidate, rejected)),
             *(run_branch(run, found.reviews) for run in runs),
             _section("missing", "missing", missing(incident, found) if known is not None else ()),
@@ -262,6 +263,19 @@ def _victims(incident: Incident, symptoms: Sequence[Proof], known: Known) -> Bra
     if not any(below):
         return None
     return branch("victims", f"victims: {many(len(jobs), 'job')}, {many(len(nodes), 'node')}", below)
+
+
+def _others(incident: Incident) -> Branch | None:
+    """Workloads that are no training jobs and that it keeps from starting, of which the incident names the first."""
+    others = incident.other_workloads
+    if others is None:
+        return None
+    shown = [
+        branch("workload", name, key=job.key) for name, job in zip(others.names, others.first, strict=True)
+    ]
+    more = [branch("more", f"and {others.more} more")] if others.more else []
+    text = f"also kept from starting, by their own words (no plan has them): {others.count}"
+    return branch("others", text, (*shown, *more), count=others.count)
 
 
 def _candidate(candidate: Candidate) -> Branch:

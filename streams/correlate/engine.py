@@ -83,6 +83,7 @@ class Engine:
         cables = CableCauses(causes, links, switches)
         nodes = NodeCauses(causes, hosts, shared)
         services = ServiceCauses(causes, self._evidence_cache)
+        self._publisher.kept_from_starting = services.others.kept_from_starting
         jobs = JobCauses(causes, self._evidence_cache, nodes, services, shared, self._publisher)
         sources: tuple[CauseSource, ...] = (
             # Ports before hosts: what a switch reports about a port is evidence on the host attached to it.

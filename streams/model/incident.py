@@ -109,6 +109,27 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherWorkloads:
+    """Workloads that are no training jobs: how many, and the first of them by kind, namespace and name.
+
+    The kind is `Pod` where nobody tells whose pod it is.
+    """
+
+    count: int
+    first: tuple[JobRef, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The first of them as people read them, `KIND NAMESPACE/NAME`."""
+        return tuple(f"{job.kind} {job}" for job in self.first)
+
+    @property
+    def more(self) -> int:
+        """How many there are besides the first."""
+        return self.count - len(self.first)
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """One root cause and what is known of it at one revision.
 
@@ -152,6 +173,9 @@ class Incident:
     unknown_errors: tuple[Proof, ...] | None = None
     """Errors in words that no rule knows, near its root in place and time, for people: nothing was decided by them. None where
     there are none."""
+    other_workloads: OtherWorkloads | None = None
+    """Builds, batch, notebooks and inference that a shared fault keeps from starting by their own words, for people: nothing is
+    decided by them, and no plan has them. None where there are none."""
     schema: int = 1
 
     @property

@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bench.campaign import Campaign, Tally
-from bench.verdicts import Verdict, same_job, verdict
+from bench.verdicts import Verdict, names_job, same_job, verdict
 from faultline.replay.capture import Capture, Meta
 from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot, Truth
 from streams.model.entity import SLURM_JOB, Entity, JobRef
-from streams.model.incident import Audience, Certainty, Incident, IncidentState
+from streams.model.incident import Audience, Certainty, Incident, IncidentState, OtherWorkloads
 from streams.model.signal import Severity
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -117,3 +117,22 @@ def test_a_run_counts_for_its_scenario_and_for_the_whole() -> None:
 @pytest.mark.parametrize("name", ["precision", "jobs_right", "quiet_incidents_per_day"])
 def test_a_figure_of_nothing_is_none(name: str) -> None:
     assert Tally().figures()[name] is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "true", "named"),
+    [
+        ("Job", "build-7", {"kind": "Job", "name": "build-7"}, True),
+        ("Pod", "build-7-x2v5k", {"kind": "Job", "name": "build-7"}, True),
+        ("Pod", "chat-7d9f8b6c5d-x2v5k", {"kind": "Deployment", "name": "chat"}, True),
+        ("Pod", "build-7-x2v5k", {"kind": "Job", "name": "bu"}, False),
+        ("Job", "build-77", {"kind": "Job", "name": "build-7"}, False),
+        ("Pod", "build-7-x2v5k", {"kind": "Job", "name": "build-7", "namespace": "ml"}, False),
+    ],
+)
+def test_what_else_an_incident_keeps_from_starting_is_named_by_it(
+    kind: str, name: str, true: dict[str, str], named: bool
+) -> None:
+    others = OtherWorkloads(9, (JobRef(kind, "ci", name),))
+    found = replace(incident("a", "gpu-1"), other_workloads=others)
+    assert names_job(found, {"namespace": "ci", **true}) is named

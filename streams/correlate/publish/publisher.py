@@ -27,6 +27,7 @@ from streams.correlate.publish.incident_document import (
 )
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.publish.known_for import is_old_news, known_for
+from streams.correlate.publish.other_workloads import KeptFromStarting, beside
 from streams.correlate.publish.spot_capacity import SpotCapacity
 from streams.correlate.publish.unknown_errors import carried, unknown_errors
 from streams.correlate.sightings import Sighting
@@ -69,6 +70,8 @@ class Publisher:
         config: Config,
         candidates: Callable[[str, datetime], Sequence[str]],
     ) -> None:
+        self.kept_from_starting: KeptFromStarting = lambda _, shown: shown
+        """Whoever knows of workloads that are no training jobs sets it."""
         self._state = state
         self._placements = placements
         self._incarnations = incarnations
@@ -267,7 +270,11 @@ class Publisher:
         if news:
             # Last, so that they are part of a revision and never the reason for one.
             found = unknown_errors(h, self._state, self._config)
-            new = replace(new, unknown_errors=carried(old, new, found) if old else found or None)
+            new = replace(
+                new,
+                unknown_errors=carried(old, new, found) if old else found or None,
+                other_workloads=beside(old, new, h, self.kept_from_starting),
+            )
         row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to an operator each iteration of a job is no news.
@@ -402,6 +409,7 @@ class Publisher:
             checkpoints=checkpoints,
             audience=audience,
             unknown_errors=old.unknown_errors,
+            other_workloads=old.other_workloads,
         )
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from may be forgotten by now; what was found stays found.

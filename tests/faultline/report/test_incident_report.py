@@ -151,7 +151,7 @@ def test_the_json_has_its_names_and_says_null_for_what_is_not_known() -> None:
     assert told["schema"] == 1
     assert list(told) == [
         "schema", "incident", "cluster", "as_of", "revision", "decision_hash", "title", "family", "severity",
-        "certainty", "state", "merged_into", "flaps", "reason", "root", "root_key", "jobs", "nodes", "impact",
+        "certainty", "state", "merged_into", "flaps", "reason", "root", "root_key", "jobs", "nodes", "other_workloads", "impact",
         "noticed", "explanations", "clocks", "deeds", "waits", "cost", "advice", "plans", "evidence",
     ]  # fmt: skip
     assert [clock["name"] for clock in told["clocks"]] == [
