@@ -43,6 +43,7 @@ from streams.ingest.metrics import (
     metricbeat,
     prometheus_adapter,
     prometheus_api,
+    remote_write_json,
     telegraf,
     vector_metric,
 )
@@ -69,6 +70,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     lldp.read,
     prometheus_adapter.read,
     prometheus_api.read,
+    remote_write_json.read,
     telegraf.read,
     metricbeat.read,
     vector_metric.read,

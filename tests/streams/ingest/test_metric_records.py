@@ -37,6 +37,12 @@ def one(document: Any) -> Sample:
 DCGM = {"gpu": "3", "UUID": "GPU-1", "Hostname": "n1"}
 
 
+def remote_write(samples: list[dict[str, Any]], **labels: str) -> dict[str, Any]:
+    pairs = {"__name__": "m", **DCGM, **labels}.items()
+    series = {"labels": [{"name": name, "value": text} for name, text in pairs], "samples": samples}
+    return {"timeseries": [series]}
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -71,6 +77,17 @@ DCGM = {"gpu": "3", "UUID": "GPU-1", "Hostname": "n1"}
             "prometheus": {"metrics": {"m": 79}, "labels": DCGM},
         },
         {"@timestamp": "2026-11-21T07:13:15Z", "prometheus": {"m": {"value": 79}, "labels": DCGM}},
+        remote_write([{"value": 79, "timestamp": str(NANOS // 10**6)}]),
+        remote_write([{"value": "79", "timestamp": NANOS // 10**6}]),
+        {
+            "symbols": ["", "__name__", "m", *(text for pair in DCGM.items() for text in pair)],
+            "timeseries": [
+                {
+                    "labelsRefs": [*range(1, 3 + 2 * len(DCGM))],
+                    "samples": [{"value": 79, "timestamp": str(NANOS // 10**6)}],
+                }
+            ],
+        },
     ],
     ids=[
         "adapter",
@@ -81,12 +98,36 @@ DCGM = {"gpu": "3", "UUID": "GPU-1", "Hostname": "n1"}
         "telegraf",
         "metricbeat",
         "metricbeat, typed",
+        "remote-write as JSON",
+        "remote-write as JSON, numbers the other way round",
+        "remote-write 2 as JSON",
     ],
 )
 def test_a_sample_is_the_same_whoever_ships_it(document: Any) -> None:
     for shipped in (document, [document]):
         found = one(shipped)
         assert (found.name, found.value, found.at, found.node, found.labels) == ("m", 79.0, AT, "n1", DCGM)
+
+
+def test_each_sample_of_remote_write_as_json_is_one() -> None:
+    found = opened(remote_write([{"timestamp": "1000"}, {"value": "NaN", "timestamp": "2000"}, {"value": 3}]))
+    assert [str(one.value) for one in found] == ["0.0", "nan", "3.0"]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        {"labels": [{"name": "__name__", "value": "m"}], "samples": [{"value": "many", "timestamp": "1"}]},
+        {"labels": [{"name": 3}], "samples": []},
+        {"labelsRefs": [1, 2], "samples": []},
+        {"labelsRefs": [0], "samples": []},
+    ],
+)
+def test_what_cannot_be_read_of_remote_write_as_json_is_said(series: dict[str, Any]) -> None:
+    result = open_record(orjson.dumps({"symbols": ["m"], "timeseries": [series]}), OUTSIDE)
+    assert not result.observations
+    assert result.unreadable
+    assert "remote-write JSON" in result.unreadable[0]
 
 
 def test_what_vector_counts_since_the_last_record_is_no_counter() -> None:
