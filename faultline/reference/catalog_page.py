@@ -279,6 +279,7 @@ _MEASURES = {
     "zeros": "both zero",
     "baseline": "of its own usual value",
     "peers": "of the median of its job",
+    "node": "all busy GPUs of a node, of what is usual for their model",
 }
 
 

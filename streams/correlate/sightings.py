@@ -29,6 +29,9 @@ PAST = timedelta(hours=24)
 ABOUT = "about"
 """Attribute of an unknown error: the kind and subtype that its line speaks of (`BY_SUBJECT`)."""
 
+LOW_CLOCKS = "node_clock"
+"""Subtype of a `gpu.slow` by which the detector reports that all of a node's busy GPUs are low."""
+
 EACH_MINUTE = "each_minute"
 """Attribute of what pods say of their node over and over, and whose they are: of each only the first of a minute is kept."""
 

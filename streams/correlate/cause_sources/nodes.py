@@ -21,6 +21,7 @@ from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
 from streams.correlate.job_rules.gpu_errors import GpuErrors
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
+from streams.correlate.job_rules.slow_nodes import SlowNodes
 from streams.correlate.job_rules.slow_ranks import SlowRanks
 from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
@@ -71,6 +72,7 @@ class HostCauses(CauseSource):
         self._progress = ProgressReports(self._state, self._placements, self._config.slack)
         self._slow_ranks = SlowRanks(evidence_cache, self._placements, self._config)
         self._gpu_errors = GpuErrors(evidence_cache, self._placements, self._config)
+        self._slow_nodes = SlowNodes(self._state, self._placements)
         self._undecided: dict[str, list[LivenessWindow]] = {}
         """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
         self._found: dict[str, list[Hypothesis]] = {}
@@ -87,11 +89,12 @@ class HostCauses(CauseSource):
         touched.nodes |= self._undecided_under(touched)
         for reports in (self._slow_ranks, self._gpu_errors):
             touched.nodes |= reports.learn(touched.jobs | touched.placed)
+        touched.nodes |= self._slow_nodes.learn(touched.nodes, touched.placed)
         self._progress.forget()
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
             before = self._found.pop(node, [])
-            after, lost = self._judge(node, row)
+            after, lost = self._judge(node, row, round_.now)
             touched.switches |= self._links.put(Place(PlaceKind.NODE, node), lost)
             if after:
                 self._found[node] = after
@@ -107,7 +110,7 @@ class HostCauses(CauseSource):
         if stormy:
             self._weigh_storms(touched)
 
-    def _judge(self, node: str, row: NodeRow) -> tuple[list[Hypothesis], list[LinkFault]]:
+    def _judge(self, node: str, row: NodeRow, now: datetime) -> tuple[list[Hypothesis], list[LinkFault]]:
         """The roots on a node, and its lost links that nothing excuses."""
         names, config = self._topology.ports_of(node), self._config
         if row.work:
@@ -135,7 +138,9 @@ class HostCauses(CauseSource):
             *gpu_faults(node, seen, self._incarnations, config, cuts, self._gpu_errors.on(node)),
             *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
-            *host_faults(root, [*seen, *called_slow], self._incarnations, cuts),
+            *host_faults(
+                root, [*seen, *called_slow, *self._slow_nodes.on(node, now)], self._incarnations, cuts
+            ),
         ]
         found = [since_given_back(_left_to_workers(unless_printed(h), ended), row) for h in found]
         watched_by_slurm = row.fact is None and self._placements.is_of_slurm(node)

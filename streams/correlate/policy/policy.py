@@ -146,6 +146,43 @@ class SlowRankPolicy(Strict):
     most_share: float
 
 
+class SlowNodePolicy(Strict):
+    """When a node all of whose busy GPUs are slow is at fault, and not held back on purpose with others."""
+
+    most: int
+    within_s: float
+    most_share: float
+    same_s: float
+    fresh_s: float
+    lasting_s: float
+    kept_s: float
+
+    @property
+    def within(self) -> timedelta:
+        """What begins so close together, on more than `most` nodes, was done to all of them."""
+        return timedelta(seconds=self.within_s)
+
+    @property
+    def same(self) -> timedelta:
+        """What begins so far apart at two nodes of a job are two events."""
+        return timedelta(seconds=self.same_s)
+
+    @property
+    def fresh(self) -> timedelta:
+        """How long after the first report of it an incident may open."""
+        return timedelta(seconds=self.fresh_s)
+
+    @property
+    def kept(self) -> timedelta:
+        """How long a report is kept to compare others with."""
+        return timedelta(seconds=self.kept_s)
+
+    @property
+    def lasting(self) -> timedelta:
+        """How long a node of which nothing more is read is taken to be slow."""
+        return timedelta(seconds=self.lasting_s)
+
+
 class Policy(Strict):
     """The whole file."""
 
@@ -158,6 +195,7 @@ class Policy(Strict):
     starts: StartPolicy
     own_failures: OwnFailurePolicy
     slow_ranks: SlowRankPolicy
+    slow_nodes: SlowNodePolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import PAST, Sighting, order
+from streams.correlate.policy.policy import policy
+from streams.correlate.sightings import LOW_CLOCKS, PAST, Sighting, order
 from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.node_work import work_at
@@ -42,6 +43,7 @@ class Retention:
             if not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
+                kept |= _of_low_clocks(row, now)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -216,6 +218,20 @@ def _names_nics(place: NodeRow | PortRow, cut: datetime) -> bool:
     """Whether it is a node whose NICs were named lately: health checks and exporters do that all day."""
     nics = place.nics if isinstance(place, NodeRow) else None
     return nics is not None and nics[-1].last >= cut - PAST
+
+
+def _of_low_clocks(row: NodeRow, now: datetime) -> Groups:
+    """What is kept of a node whose clocks are low for longer than anything is told for it.
+
+    What was done to many nodes at once must not look like one node's fault when those that came first are forgotten.
+    """
+    cut = now - policy().slow_nodes.kept
+    return {
+        key: left
+        for key, group in row.seen.items()
+        if group[0].kind == SignalKind.GPU_SLOW and group[0].text("subtype") == LOW_CLOCKS
+        if (left := _since(group, cut))
+    }
 
 
 def _of_announced_absence(row: NodeRow) -> Groups:

@@ -11,6 +11,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.baselines import Baseline
 from streams.detect.metrics.counters import CounterRule, Increase, RateRule
 from streams.detect.metrics.levels import LEAST_BLANK, Bits, Rule, Value, is_blank
+from streams.detect.metrics.nodes import NodeRule
 from streams.detect.metrics.pairs import BusyGpus, Fraction, Zeros
 from streams.detect.metrics.peers import PeerRule
 from streams.detect.metrics.rule_rows import Metric, MetricRow, MetricSheet, Named, sheet
@@ -41,7 +42,10 @@ class MetricRules:
         self._known: dict[str, tuple[Reader, ...]] = {}
         self._named = [
             metric.name.partition("{")[0]
-            for metric in (*(m for row in rows.rows for m in (*row.metrics, *row.of)), *rows.busy.metrics)
+            for metric in (
+                *(m for row in rows.rows for m in (*row.metrics, *row.of, *row.reasons)),
+                *rows.busy.metrics,
+            )
         ]
         self._spelled: set[str] = set()
         bits = count()
@@ -56,6 +60,7 @@ class MetricRules:
             rule = _rule(row, bits, zeros)
             self._add(row.metrics, rule.read)
             self._add(row.of, rule.second)
+            self._add(row.reasons, rule.reason)
         self._add(rows.busy.metrics, BusyGpus(rows.busy.above, 300_000).remember)
         self._by_name = {name: self._known[_plain(name)] for name in self._spelled}
 
@@ -118,5 +123,7 @@ def _rule(row: MetricRow, bits: Iterator[int], zeros: str) -> Rule:
             return Baseline(row)
         case "peers":
             return PeerRule(row)
+        case "node":
+            return NodeRule(row)
         case _:
             return Value(row)

@@ -90,6 +90,10 @@ class Rule(ABC):
         """Remember a sample of one of the row's metrics `of`."""
         return None
 
+    def reason(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Remember a sample of one of the row's `reasons`."""
+        return None
+
     def states(self, stream: Stream) -> RuleTable:
         """The parts that are pending, firing or recently over."""
         return stream.rule_state.table(self._table, MAX_PARTS)

@@ -133,10 +133,14 @@ def is_idle(sample: Sample, stream: Stream, gap_ms: int) -> bool:
 
 
 def _worked(sample: Sample, stream: Stream, gap_ms: int) -> bool | None:
-    """Whether the sample's GPU was at work then; None where that is not known."""
     place = gpu_place(sample, stream, whole=True)
-    known = stream.rule_state.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
+    return worked(place, at_ms(sample, stream), stream, gap_ms) if place else None
+
+
+def worked(place: SamplePlace, at: int, stream: Stream, gap_ms: int) -> bool | None:
+    """Whether the GPU was at work within `gap_ms` of a time (ms); None where that is not known."""
+    known = stream.rule_state.table(BUSY_TABLE, MAX_PARTS).get(place.key)
     if known is None:
         return None
-    busy, at = cast(tuple[bool, int], known)
-    return busy if abs(at_ms(sample, stream) - at) <= gap_ms else None
+    busy, last = cast(tuple[bool, int], known)
+    return busy if abs(at - last) <= gap_ms else None

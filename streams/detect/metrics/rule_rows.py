@@ -19,17 +19,20 @@ from streams.detect.catalog import load_catalog
 from streams.model.kinds import SignalKind
 from streams.model.signal import Severity, SignalState
 
-Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers"]
+Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers", "node"]
 """`value`: the sample itself. `bits`: which bits of a mask are set. `increase`: a counter went up. `rate`: how fast it does.
 `share`: of itself and a second metric. `ratio`: to a second metric. `zeros`: it and a second metric are both zero.
-`baseline`: to its own usual value. `peers`: to the median of the job's other GPUs."""
+`baseline`: to its own usual value. `peers`: to the median of the job's other GPUs. `node`: what all busy GPUs of a node have
+together, to what busy GPUs of their model have."""
 
 # Snapshots know counters by the order of their rows: another order of files discards what they hold.
 FILES = ("gpu_thermal", "gpu_memory", "gpu_work", "gpu_links", "fabric", "host", "storage")
 """The files of `catalog/metrics`, by device."""
 
 TWO_METRICS = frozenset({"share", "ratio", "zeros"})
-WINDOWED = frozenset({"rate", "baseline", "peers"})
+WINDOWED = frozenset({"rate", "baseline", "peers", "node"})
+OPTIONAL_SECOND = frozenset({"node"})
+"""Measures whose second metric is evidence that may be missing."""
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -133,7 +136,9 @@ class MetricRow(Strict):
     measure: Measure
     metrics: tuple[NamedMetric, ...] = Field(min_length=1)
     of: tuple[NamedMetric, ...] = ()
-    """The second metric of `share`, `ratio` and `zeros`, exporter for exporter as in `metrics`."""
+    """The second metric of `share`, `ratio` and `zeros`, exporter for exporter as in `metrics`; of `node` the GPU's power (W)."""
+    reasons: tuple[NamedMetric, ...] = ()
+    """Of `node`: masks that tell why a GPU's clock is low."""
     attributes: Annotated[Mapping[str, str], KnownWords]
     says: str
     """The attribute that holds what was measured."""
@@ -150,7 +155,7 @@ class MetricRow(Strict):
 
     bits: Mapping[int, str] = {}
     unless: int = 0
-    """More specific bits: the row is silent while one of them is set."""
+    """More specific bits: the row is silent while one of them is set; of `node` in any of its `reasons`."""
     where: Mapping[str, tuple[str, ...]] = {}
     """Labels and the values they may have."""
     parts: tuple[str, ...] = ()
@@ -164,13 +169,13 @@ class MetricRow(Strict):
     per: Duration = 1_000
     """The unit of time of a `rate`."""
     window: Duration = 60_000
-    """The time a `rate` is taken over, between comparisons of a `baseline`, and of a step of `peers`."""
+    """The time a `rate` is taken over, between comparisons of a `baseline`, and of a step of `peers` or `node`."""
     warmup: int = 30
     """Windows a `baseline` is learned before it is compared."""
     floor: float = 0.0
     """A `baseline` below this share of itself has ended and is no fault; `peers` with a median below this are idle."""
     peers: int = 8
-    """Of more GPUs than this there must be samples in a step of `peers`."""
+    """Of more GPUs than this there must be samples in a step of `peers`; of so many busy ones in a step of `node`."""
 
     stories: tuple[Story, ...] = Field(min_length=1)
     look_alikes: tuple[Story, ...] = Field(min_length=1)
@@ -191,10 +196,13 @@ class MetricRow(Strict):
             whose = [(metric.exporter, metric.counter, "{" in metric.name) for metric in self.metrics]
             if len(set(whose)) < len(whose):
                 raise ValueError(f"{self.id}: counters of one exporter need a `counter` to be told apart")
-        if len(self.of) != (len(self.metrics) if self.measure in TWO_METRICS else 0):
+        wanted = len(self.metrics) if self.measure in TWO_METRICS else 0
+        if self.measure not in OPTIONAL_SECOND and len(self.of) != wanted:
             raise ValueError(
                 f"{self.id}: `of` must name as many metrics as `metrics` for {sorted(TWO_METRICS)}, else none"
             )
+        if self.reasons and self.measure != "node":
+            raise ValueError(f"{self.id}: only `node` reads `reasons`")
         if self.above is not None and self.clear is not None and self.clear > self.above:
             raise ValueError(f"{self.id}: is over at {self.clear}, which is above {self.above}")
         if self.below is not None and self.clear is not None and self.clear < self.below:

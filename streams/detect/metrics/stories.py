@@ -36,7 +36,9 @@ def values(notation: str) -> Iterator[float | None]:
 def labels_of(row: MetricRow, series: Series, gpu: int) -> dict[str, str]:
     """What an exporter puts on such a sample."""
     known = {"__name__": series.metric, "instance": "10.0.0.5:9400", "job": "exporter"}
-    if row.entity in ("gpu", "instance") and not {"uuid", "UUID"} & set(series.labels):
+    if (row.entity in ("gpu", "instance") or row.measure == "node") and not {"uuid", "UUID"} & set(
+        series.labels
+    ):
         known |= {"gpu": str(gpu), "UUID": f"GPU-{gpu}", "pci_bus_id": f"00000000:{0x1B + gpu:02X}:00.0"}
     return {name: value for name, value in (known | dict(series.labels)).items() if value}
 
