@@ -358,6 +358,7 @@ ALSO_NOTHING: dict[str, tuple[dict[str, Sequence[str]], list[Signal]]] = {
         {"a": ["n1", "n2"], "b": ["n3", "n4"], "c": ["n5", "n6"]},
         [low("n1", 500), low("n3", 600), low("n5", 700)],
     ),
+    "two nodes of four": ({"llama": ["n1", "n2", "n3", "n4"]}, [low("n1", 500), low("n2", 800)]),
     "a node of no job that rested before": ({}, [low("n1", 500, unbroken=False)]),
     "two nodes of no job": ({}, [low("n1", 500), low("n2", 900)]),
     "a node of no job, for some minutes": ({}, [low("n1", 500), low("n1", 700, cleared=True)]),
