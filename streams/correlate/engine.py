@@ -198,8 +198,7 @@ class Engine:
         by_place = {place: list(map(self._jobs.doubted, self._causes.at(place))) for place in places}
         if self._weighed is not None:
             self._weighed(h for _, found in sorted(by_place.items()) for h in found)
-        claims = self._jobs.claims({h.id for found in by_place.values() for h in found})
-        changes, wakes = self._publisher.publish(by_place, claims, self._successor, now)
+        changes, wakes = self._publisher.publish(by_place, self._jobs.claims, self._successor, now)
         for wake in wakes:
             heapq.heappush(self._wakes, wake)
         # What failed first on a host accuses it of what other jobs suffer there.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.cause_sources.switches import SwitchCauses
+from streams.correlate.fabric_rules.cable_errors import CableErrors, weighed
 from streams.correlate.fabric_rules.links import LinkFault, uplink
 from streams.correlate.fabric_rules.pfc_storms import fabric_storm
-from streams.correlate.fabric_rules.storm_propagation import Spread, spread
+from streams.correlate.fabric_rules.storm_propagation import Spread, are_near, spread
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch, uplink_fault
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.state.place import Place, PlaceKind
@@ -29,6 +31,10 @@ class CableCauses(CauseSource):
         super().__init__(causes)
         self._links, self._switches = links, switches
         self._faults: dict[str, list[Hypothesis]] = {}
+        self._errors: dict[str, CableErrors] = {}
+        """By cable: the errors with which it works, or worked before it broke."""
+        self._unweighed: dict[str, list[tuple[LinkFault, Hypothesis]]] = {}
+        """By cable: those of its faults that are compared with other cables' errors."""
         self._cabled: set[str] = set()
         """Switches at which hosts are known."""
 
@@ -41,9 +47,12 @@ class CableCauses(CauseSource):
                 (self._cabled.add if cabled else self._cabled.discard)(switch)
                 touched.ports |= self._topology.reported_ports(switch)
         touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
-        for name in sorted(name for name in touched.ports if not name.endswith("/")):
+        names = sorted(name for name in touched.ports if not name.endswith("/"))
+        before = {name: self._faults.pop(name, []) for name in names}
+        errors = dict(self._errors)
+        for name in names:
             touched.nodes |= self._topology.hosts_at(name)
-            before, ends = self._faults.pop(name, []), self._topology.cable(name)
+            ends = self._topology.cable(name)
             rows = [self._state.ports.get(end, PortRow()) for end in ends]
             lost = self._lost(name, ends, rows) if ends[0] == name else []
             touched.switches |= self._links.put(Place(PlaceKind.PORT, name), lost)
@@ -51,14 +60,50 @@ class CableCauses(CauseSource):
             # Among ports whose hosts are known, one with an unknown other end may be an uplink: jobs may tell.
             if known or ends[0].partition("/")[0] in self._cabled:
                 found = [uplink_fault(f, ends, self._config, known=known) for f in lost]
+                found = [self._storming(h, ends, rows) for h in found] if known else found
             else:
                 found = self._guessed(ends, lost)
             if found:
                 self._faults[name] = found
                 self._causes.note(found)
+            self._keep_errors(name, lost, found if known else [])
+        # What one cable's errors amount to depends on the others'.
+        for name in self._unweighed if errors != self._errors else set(self._unweighed) & set(names):
+            old, new = self._faults[name], self._weighed(name)
+            self._faults[name] = new
+            if old != new and name not in before:
+                before[name] = old
+                touched.ports.add(name)
+        for name, old in before.items():
             after = self._faults.get(name, [])
-            if before != after and ends[0] == name:
-                touched.jobs |= self._causes.troubled(*before, *after)
+            if old != after and self._topology.cable(name)[0] == name:
+                touched.jobs |= self._causes.troubled(*old, *after)
+
+    def _keep_errors(self, name: str, lost: Sequence[LinkFault], found: Sequence[Hypothesis]) -> None:
+        self._errors.pop(name, None)
+        self._unweighed.pop(name, None)
+        if found and (errors := CableErrors.of(name, lost)) is not None:
+            self._errors[name] = errors
+            self._unweighed[name] = list(zip(lost, found, strict=True))
+
+    def _storming(self, h: Hypothesis, ends: Sequence[str], rows: Sequence[PortRow]) -> Hypothesis:
+        """The fault of a cable; that of a pause storm meanwhile it is the source, and told as soon as the storm would be."""
+        if h.alone:
+            return h
+        near = [
+            storm
+            for end, row in zip(ends, rows, strict=True)
+            for storm in fabric_storm(self._cluster, end, row, self._incarnations, self._config)
+            if are_near(h, storm, self._config)
+        ]
+        if not near:
+            return h
+        first = min(near, key=lambda s: (s.was_brief, s.ready_at, s.id))
+        return replace(h, alone=True, brief_until=first.brief_until, was_brief=first.was_brief)
+
+    def _weighed(self, name: str) -> list[Hypothesis]:
+        others = [errors for cable, errors in self._errors.items() if cable != name]
+        return [weighed(f, h, others, self._config) for f, h in self._unweighed[name]]
 
     def _guessed(self, ends: Sequence[str], lost: Iterable[LinkFault]) -> list[Hypothesis]:
         """Faults of a port of a switch at which nobody is known, where its name tells which rack hangs on it.

@@ -221,10 +221,11 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     ready_at = min(m.sighting.seen_at for m in fault.events)
     if downs:
         return context("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
-    # Failing optics take their link down within seconds, and the link down is reported under another name. A host's link that
-    # works with errors costs nobody anything until a job suffers from it; between switches it is everybody's.
+    # Failing optics take their link down within seconds, and the link down is reported under another name. A link that works
+    # with errors costs nobody anything until a job suffers from it: between switches, see `cable_errors.py`.
     settled = ready_at + config.link_settle
-    alone = fault.place.kind is not PlaceKind.NODE
+    narrow = any(m.sighting.text("subtype") in parts().degraded for m in fault.events)
+    alone = fault.place.kind is not PlaceKind.NODE and narrow
     return context(ERROR_COUNTERS, Certainty.WEAK, settled, "its link works with errors", alone)
 
 

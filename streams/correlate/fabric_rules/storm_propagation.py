@@ -56,7 +56,7 @@ def spread(
         key=lambda p: (p[1].fault_at, p[1].id),
     )
     for port, storm in flat:
-        bad = [c for c in cables.get(port, ()) if c.alone and _near(c, storm, config)]
+        bad = [c for c in cables.get(port, ()) if c.alone and are_near(c, storm, config)]
         if bad:
             part_of[storm.id] = min(bad, key=lambda c: (c.fault_at, c.id)).id
             continue
@@ -86,7 +86,7 @@ def _source(
     near = [h for h in sources if _begins_with(h, storm, config)]
     if not near:
         return None
-    reached = _reached(peer(port), [p for p, h in flat if _near(h, storm, config)], peer)
+    reached = _reached(peer(port), [p for p, h in flat if are_near(h, storm, config)], peer)
     behind = [h for h in near if h.root.switch in reached or switches(h.root.node or "") & reached]
     if behind:
         return behind[0]
@@ -178,6 +178,7 @@ def _begins_with(source: Hypothesis, storm: Hypothesis, config: Config) -> bool:
     return source.fault_at - join <= storm.fault_at <= until
 
 
-def _near(one: Hypothesis, other: Hypothesis, config: Config) -> bool:
+def are_near(one: Hypothesis, other: Hypothesis, config: Config) -> bool:
+    """Whether two faults are at one time, as late as storms are seen."""
     join = config.storm_join
     return one.fault_at - join <= other.last_at and other.fault_at <= one.last_at + join

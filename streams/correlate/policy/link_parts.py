@@ -29,6 +29,7 @@ class Parts(Strict):
     shut: frozenset[str]
     errors: frozenset[str]
     context: frozenset[str]
+    degraded: frozenset[str]
     reset: frozenset[str]
     ended_by: frozenset[str]
     ordered: frozenset[str]

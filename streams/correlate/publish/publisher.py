@@ -5,7 +5,7 @@ A revision is the whole document; an incident that lost its evidence is merged i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -57,6 +57,7 @@ IsExpired = Callable[[DocumentRow, datetime], bool]
 """Whether everything that an incident is built from is forgotten, if all is that is older than a time."""
 K = TypeVar("K")
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
+ClaimsOf = Callable[[Collection[str]], Claims]
 
 
 class Publisher:
@@ -102,9 +103,17 @@ class Publisher:
         return {job for job in jobs if self._by_place.get(Place(PlaceKind.JOB, job))}
 
     def publish(
-        self, by_place: Mapping[Place, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
+        self,
+        by_place: Mapping[Place, list[Hypothesis]],
+        claims_of: ClaimsOf,
+        successor: Successor,
+        now: datetime,
     ) -> tuple[Changes, list[tuple[datetime, Place]]]:
-        """Update the incidents of these places. Returns what to publish, and when to evaluate which place again."""
+        """Update the incidents of these places. Returns what to publish, and when to evaluate which place again.
+
+        `claims_of` returns the symptoms that roots explain, by the root's incident and by job.
+        """
+        claims = claims_of({h.id for found in by_place.values() for h in found})
         changes = Changes()
         wakes: list[tuple[datetime, Place]] = []
         self._recounted: set[str] = set()
@@ -126,7 +135,7 @@ class Publisher:
                 self._changed(self._repeats.record_untold(place.name, firsts, now - self._config.retention))
             kept = {h.id for h in by_place[place]} - {h.id for h in untold}
             for name in sorted(self._by_place.get(place, set()) - kept):
-                gone, wake = self._give_up(name, successor, now)
+                gone, wake = self._give_up(name, successor, claims_of, now)
                 changes += gone
                 wakes += wake
         changes = self._told_first(changes, now)
@@ -426,7 +435,7 @@ class Publisher:
         return new
 
     def _give_up(
-        self, name: str, successor: Successor, now: datetime
+        self, name: str, successor: Successor, claims_of: ClaimsOf, now: datetime
     ) -> tuple[Changes, list[tuple[datetime, Place]]]:
         row = self._state.documents[name]
         self._written.drop(name)
@@ -434,8 +443,10 @@ class Publisher:
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
         new_root = successor(row)
-        if new_root is not None and not new_root.opens_alone and new_root.id not in self._state.documents:
-            new_root = None  # that root opens no incident by itself, and explains nothing else
+        if new_root is not None and new_root.id not in self._state.documents:
+            felt = claims_of({new_root.id}).get(new_root.id, {})
+            if not _is_incident(new_root, felt):
+                new_root = None  # that root opens no incident by itself, and explains nothing else
         closed_at = self._incarnations.runs(name).closed_at
         if new_root is None and closed_at is not None:
             # An operator or a run has resolved it: there is nothing left to withdraw.
