@@ -3,13 +3,16 @@
 A program's own fault follows the program; a host's follows the host. The third job, or the third set of nodes, that dies first on
 one host within a month accuses it, unless jobs die first on its other hosts just as often. On the same nodes the same job counts
 again where it crashes in another way, as a program does whose memory or results are damaged: its own faults repeat themselves.
+Somebody who starts a program over and over under other names or numbers, on the nodes that they have, is one job (`_is_kin`).
 Rank 0 proves nothing: programs fail there first. Only that other jobs crash there in other ways does, for a bad program crashes
 in its own way each time. On a host that is accused already whatever fails first there is of the same fault.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streams.correlate.job_rules.applications import Burst
@@ -42,6 +45,14 @@ _LEADS = "rank 0 "
 """How the circumstances of a crash begin that rank 0 may have had."""
 _STARVED = "memory "
 """How the circumstances of a process begin that the kernel killed because the host had no memory left."""
+_PAIR = "pair "
+"""How the circumstances begin of a job on two hosts: the one without rank 0 is all that can be named there."""
+_NEAR_NUMBERS = 100
+"""Slurm numbers jobs as they come: what one person starts anew within minutes is no farther apart on a busy cluster."""
+_SESSION = timedelta(hours=1)
+"""Of Slurm's jobs nobody tells the owner: who uses the same nodes so soon after is most likely the same person."""
+_RUN_OF = r"(?:[-_.](?:\d[\da-f]*|[a-z]|(?:retry|run|try|v|rerun)\d*)|\d+)+$"
+"""The end of a name that tells the runs of one program apart."""
 _MANY_HOSTS = 3
 """Of two hosts one fails first twice in a row by mere chance."""
 
@@ -168,7 +179,9 @@ def circumstances(placements: Sequence[Placement], burst: Burst | None = None) -
     if burst is not None and host is not None and _is_led(host, burst, placements):
         return f"{_LEADS}{digest('ways', burst.signature, size=8)}"
     how = ways(burst, placements) if burst is not None else ""
-    return digest("nodes", *sorted({p.node for p in placements}), *([how] if how else []), size=8)
+    nodes = sorted({p.node for p in placements})
+    found = digest("nodes", *nodes, *([how] if how else []), size=8)
+    return f"{_PAIR}{found}" if len(nodes) < _MANY_HOSTS else found
 
 
 def ways(burst: Burst, placements: Sequence[Placement]) -> str:
@@ -194,7 +207,8 @@ def earlier_firsts(
     known = (*_before(history.get(node, ()), at), *_before(own.get(node, ()), at))
     here = circumstances(placements, burst)
     mine = {(f.job, f.nodes): f for f in known if (f.job, f.nodes) != (job.key, here)}
-    enough = _is_enough([*mine, (job.key, here)]) and _elsewhere(node, history, own, at) <= len(mine)
+    deaths = [*map(_death, mine.values()), _Death(job.key, here, at)]
+    enough = _is_enough(deaths) and _elsewhere(node, history, own, at) <= len(mine)
     return sorted(mine.values(), key=lambda f: (f.fault_at, f.incident)) if enough else []
 
 
@@ -204,18 +218,83 @@ def accusers(
     """The earlier deaths of other jobs that accuse this host, if need be with this crash; none if they do not."""
     at = burst.start
     mine = {(f.job, f.nodes): f for f in _before(history.get(node, ()), at) if f.job != job.key}
-    deaths = [*mine, *([(job.key, None)] if any(map(crashed, burst.failures)) else [])]
+    deaths = list(map(_death, mine.values()))
+    if any(map(crashed, burst.failures)):
+        deaths.append(_Death(job.key, None, at))
     enough = _is_enough(deaths) and _elsewhere(node, history, {}, at) < len(mine)
     return sorted(mine.values(), key=lambda f: (f.fault_at, f.incident)) if enough else []
 
 
-def _is_enough(deaths: Sequence[tuple[str | None, str | None]]) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """A job that ended first on a host: when, and in which circumstances (`how`) as far as known."""
+
+    job: str
+    how: str | None
+    at: datetime
+
+
+def _death(fault: PastFault) -> _Death:
+    return _Death(fault.job or "", fault.nodes, fault.fault_at)
+
+
+def _is_enough(deaths: Sequence[_Death]) -> bool:
     """Whether so many deaths, by job and circumstances, accuse a host. Those of rank 0 must be of other jobs, in other ways."""
-    led = [(job, how) for job, how in deaths if (how or "").startswith(_LEADS)]
-    counted = len(deaths) - len(led)
-    if len({how for _, how in led}) > 1 or (led and counted):
-        counted += len({job for job, _ in led})
+    led = [d for d in deaths if (d.how or "").startswith(_LEADS)]
+    counted = _programs([d for d in deaths if d not in led])
+    if len({d.how for d in led}) > 1 or (led and counted):
+        counted += _programs(list({d.job: d for d in led}.values()))
     return counted >= policy().repeats.first_on_host
+
+
+def _programs(deaths: Sequence[_Death]) -> int:
+    """How many programs these are at least, of which each counts once where it may have failed by itself."""
+    left, found = list(deaths), 0
+    while left:
+        found += 1
+        kin = [left.pop()]
+        for one in kin:
+            more = [d for d in left if _is_kin(one, d)]
+            left = [d for d in left if d not in more]
+            kin += more
+    return found
+
+
+def _is_kin(one: _Death, other: _Death) -> bool:
+    """Whether two jobs are one program in all likelihood, started anew where it had run: also tasks of one array, wherever."""
+    a, b = _name(one.job), _name(other.job)
+    if one.job == other.job or a.place != b.place:
+        return False
+    if a.array is not None and a.array == b.array:
+        return True
+    if one.how != other.how and not (_is_pair(one) and _is_pair(other)):
+        return False
+    if a.number is not None and b.number is not None:
+        return abs(a.number - b.number) <= _NEAR_NUMBERS or abs(one.at - other.at) <= _SESSION
+    return a.stem == b.stem
+
+
+def _is_pair(death: _Death) -> bool:
+    return (death.how or "").startswith(_PAIR)
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A job's name, taken apart. `place` is its kind and namespace."""
+
+    place: str
+    stem: str
+    number: int | None
+    array: str | None
+
+
+def _name(job: str) -> _Name:
+    """A job's key, taken apart: of Slurm's the number, and its array's; of others what runs of one program have in common."""
+    place, _, name = job.rpartition("/")
+    array, task, _ = name.partition("_")
+    if array.isdigit():
+        return _Name(place, "", int(array), array if task else None)
+    return _Name(place, re.sub(_RUN_OF, "", name), None, None)
 
 
 def _elsewhere(

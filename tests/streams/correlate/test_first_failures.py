@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams.model.entity import Entity, PodRef
+from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
 from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty, Incident
 from streams.model.signal import Attribute, Signal
@@ -309,3 +309,74 @@ def test_a_host_on_which_only_the_launcher_stands_is_not_accused_of_what_it_prin
 
 def test_what_a_launcher_prints_counts_on_the_host_of_its_rank() -> None:
     assert {i.root.node for i in accused(launched(told_ranks=True))} == {"w2"}
+
+
+def on(nodes: dict[str, Sequence[str]]) -> World:
+    """Jobs one after the other, each of which ends first on its host `n7`."""
+    world = World(cluster(nodes, spare=OTHERS))
+    for number, (name, there) in enumerate(nodes.items()):
+        first = list(there).index(LEMON)
+        world.see(failed(name, first, number * HOUR, exitcode="1"))
+        rest = [p for p in range(len(there)) if p != first]
+        world.see(*(failed(name, p, number * HOUR + 3 + i, exitcode="1") for i, p in enumerate(rest)))
+        world.pass_to((number + 1) * HOUR, step=60)
+    return world
+
+
+ON_FOUR = [*OTHERS[:2], LEMON, OTHERS[2]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "named"),
+    [
+        ({f"probe-{i}": ON_FOUR for i in (1, 2, 3)}, False),
+        ({"llama-a": ON_FOUR, "llama-b": ON_FOUR, "llama-b-retry2": ON_FOUR}, False),
+        ({f"probe-{i}": [OTHERS[i], LEMON] for i in (1, 2, 3)}, False),
+        ({"llama": ON_FOUR, "bert": ON_FOUR, "whisper": ON_FOUR}, True),
+        ({"llama": [OTHERS[0], LEMON], "bert": [OTHERS[1], LEMON], "whisper": [OTHERS[2], LEMON]}, True),
+    ],
+    ids=["numbered", "tried again", "of two hosts", "unlike programs", "unlike programs of two hosts"],
+)
+def test_runs_of_one_program_on_the_nodes_that_somebody_has_are_one_job(
+    nodes: dict[str, Sequence[str]], named: bool
+) -> None:
+    assert [i.root.node for i in accused(on(nodes))] == ([LEMON] if named else [])
+
+
+def of_slurm(*jobs: tuple[str, str, float]) -> World:
+    """Jobs of Slurm (number, hosts, seconds), of each of which the last host's rank ends first."""
+    world = World([])
+    for name, hosts, begin in jobs:
+        given: dict[str, Attribute] = {"subtype": "running", "hosts": hosts, "gpus": 8}
+        place = Entity(CLUSTER, job=JobRef(SLURM_JOB, "", name))
+        world.see(_signal("job.allocation", place, begin, given))
+        last = Entity(CLUSTER, node="k9", pod=PodRef(SLURM, name))
+        world.see(_signal("job.failed", last, begin + 60, {"subtype": "process_exit", "exitcode": 1}))
+        world.pass_to(begin + 70, step=10)
+        ended: dict[str, Attribute] = {"subtype": "ended", "exitcode": "1"}
+        world.see(_signal("job.allocation", place, begin + 72, ended))
+        world.pass_to(begin + 900, step=30)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("jobs", "named"),
+    [
+        ([("700", "k[8-9]", 0), ("701", "k[8-9]", 1000), ("702", "k[8-9]", 2000)], False),
+        ([("700", "k[8-9]", 0), ("950", "k[8-9]", 1000), ("1400", "k[8-9]", 2000)], False),
+        ([("700_1", "k[7-9]", 0), ("700_2", "k[5-6],k9", 8000), ("700_8", "k[3-4],k9", 16000)], False),
+        ([("700", "k[7-9]", 0), ("950", "k[5-6],k9", 8000), ("1400", "k[3-4],k9", 16000)], True),
+        ([("700", "k[8-9]", 0), ("950", "k[8-9]", 8000), ("1400", "k[8-9]", 16000)], True),
+    ],
+    ids=[
+        "one after the other",
+        "in one session",
+        "one array",
+        "others' jobs",
+        "others' jobs on the same nodes",
+    ],
+)
+def test_jobs_of_slurm_that_one_person_starts_on_one_pair_of_nodes_name_none(
+    jobs: Sequence[tuple[str, str, float]], named: bool
+) -> None:
+    assert [i.root.node for i in accused(of_slurm(*jobs))] == (["k9"] if named else [])
