@@ -259,7 +259,7 @@ class SwitchCauses(CauseSource):
         """What was ordered for a switch; for any that may be the one, where it is not known which it is."""
         if name != SOMEWHERE:
             return self._orders.of(name, self._config)
-        return self._orders.anywhere(self._topology.switches_of, self._is_node, self._config)
+        return self._orders.anywhere(self._topology.hosts_of, self._is_node, self._config)
 
     def _is_node(self, name: str) -> bool:
         row = self._state.nodes.get(name)

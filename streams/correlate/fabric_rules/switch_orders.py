@@ -43,19 +43,24 @@ class SwitchOrders:
         return lambda at, host: _latest(self._at.get(switch, ()), at, config)
 
     def anywhere(
-        self, switches_of: Callable[[str], Collection[str]], is_host: Callable[[str], bool], config: Config
+        self, hosts_of: Callable[[str], Collection[str]], is_host: Callable[[str], bool], config: Config
     ) -> OrderAt:
         """Those for any switch that a link may lead to of which nobody knows where it ends.
 
-        A host whose switches are known has no cable to another one. `is_host` tells nodes, on which people order reboots too.
+        A switch of which it is known which hosts hang on it (`hosts_of`) has no cable to another one. A host whose cables are
+        known may have some that are not: those of its front end. `is_host` tells nodes, on which people order reboots too.
         """
         if not self._at:
             return no_orders
         orders = {switch: found for switch, found in self._at.items() if not is_host(switch)}
 
         def at_host(at: datetime, host: str | None) -> Sighting | None:
-            known = switches_of(host) if host else ()
-            mine = [s for switch in (known or orders) for s in orders.get(switch, ())]
+            mine = [
+                s
+                for switch, found in orders.items()
+                if not host or not (known := hosts_of(switch)) or host in known
+                for s in found
+            ]
             return _latest(mine, at, config)
 
         return at_host

@@ -35,6 +35,8 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 FAMILY = IncidentFamily.STORAGE_FAULT
 UNNAMED = "not named"
+SPARED = "others_answer"
+"""A fact of a storage of which only parts are gone that others stand in for."""
 _MAX_SERVERS = 16
 _MAX_SHOWN = 6
 
@@ -47,6 +49,8 @@ class Outage:
     target: str
     interval: FiringInterval
     lasts: timedelta
+    replicated: bool = False
+    """Whether others answer in the place of this target."""
 
     @property
     def first(self) -> Sighting:
@@ -90,6 +94,7 @@ def storage_reports(
     """
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
+    replicated: dict[tuple[str, str], bool] = {}
     for s in seen:
         rule = families().rule(s) if s.kind == SignalKind.NODE_STORAGE else None
         if rule is None or rule.family != FAMILY or rule.role != "cause":
@@ -97,8 +102,9 @@ def storage_reports(
         key = (_system(s), _target(s))
         streams[key].append(s)
         lasts[key] = max(lasts.get(key, timedelta()), timedelta(seconds=rule.lasts_s))
+        replicated[key] = replicated.get(key, True) and rule.replicated
     outages = tuple(
-        Outage(*key, i, lasts[key])
+        Outage(*key, i, lasts[key], replicated[key])
         for key in sorted(streams)
         for i in firing_intervals(streams[key])
         if i.end is None or i.end - i.start >= min(lasts[key], families().shared.storage.brief)
@@ -142,6 +148,9 @@ def storage_faults(
     gone = [(node, h) for node, w in evidence for h in w.gone]
     for i, (fault, parts) in enumerate(zip(found, taken, strict=True)):
         hanging = reached[i] | frozenset(parts.values())
+        if len(set(parts.values())) >= families().shared.storage.nodes and SPARED in fault.hypothesis.facts:
+            facts = {name: fact for name, fact in fault.hypothesis.facts.items() if name != SPARED}
+            found[i] = fault = replace(fault, hypothesis=replace(fault.hypothesis, alone=True, facts=facts))
         servers = _servers(fault.hypothesis, evidence, known, within)
         parts |= servers
         if servers:
@@ -353,6 +362,7 @@ def _named(
         root = Entity(root.cluster, storage=targets[0])
     rule = families().shared.storage
     together = _together(mine, rule.enough(known))
+    spared = _is_spared([o for _, o in mine])
     several = bool(together or _together(mine, rule.nodes))
     signs = families().signs(session.sightings, _MAX_SHOWN)
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
@@ -378,14 +388,18 @@ def _named(
             **times,
             certainty=Certainty.LIKELY if several else Certainty.WEAK,
             ready_at=ready[min(len(ready), rule.enough(known)) - 1 if together else 0],
-            alone=bool(together) or _goes_on(mine),
-            stops=families()[FAMILY].stops if together else "near",
+            alone=(bool(together) or _goes_on(mine)) and not spared,
+            stops=families()[FAMILY].stops if together and not spared else "near",
             brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine),
             was_brief=all(o.is_brief for _, o in mine),
             rule="shared storage" if several else "storage of one node",
             why=why,
             causes=distinct(session.sightings),
-            facts={"nodes_hit": len(nodes), "storage": tuple(targets[:64])},
+            facts={
+                "nodes_hit": len(nodes),
+                "storage": tuple(targets[:64]),
+                **({SPARED: True} if spared else {}),
+            },
             candidates=tuple(
                 rejected(
                     Entity(root.cluster, node=node),
@@ -400,6 +414,17 @@ def _named(
             nodes=tuple(nodes),
         )
     )
+
+
+def _is_spared(outages: Sequence[Outage]) -> bool:
+    """Whether all that is gone has others that answer in its place, as far as the addresses of its hosts tell."""
+    hosts = {_host(s.text("peer")) for o in outages for s in o.interval.sightings} - {""}
+    return all(o.replicated for o in outages) and len(hosts) < families().shared.storage.replicas
+
+
+def _host(peer: str) -> str:
+    """The address in what the kernel calls a peer: `(1)10.0.8.61:6805`."""
+    return peer.rpartition(")")[2].rpartition(":")[0]
 
 
 def _goes_on(outages: Sequence[tuple[str, Outage]]) -> bool:

@@ -87,6 +87,7 @@ class SignalRule(Strict):
     local: bool = False
     bars: bool = False
     stays: bool = False
+    replicated: bool = False
     shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
     at_node: SignalKind | None = None
     confirms: bool = False
@@ -121,6 +122,7 @@ class _Storage(Strict):
     lasting_s: float
     quiet_s: float
     again_s: float
+    replicas: int
 
     @property
     def again(self) -> timedelta:

@@ -14,6 +14,7 @@ from tests.streams.correlate.world import (
     CLUSTER,
     World,
     cluster,
+    link,
     nccl_error,
     nic,
     node_fact,
@@ -107,6 +108,39 @@ def test_hosts_whose_cables_are_known_are_not_excused_by_the_reload_of_a_switch_
     world.see(ordered("leaf-2", 0))
     # Which of its NICs leads where is not known here, only that none leads to leaf-2.
     world.see(*(nic(n, "mlx5_9", 20 + 0.1 * i) for i, n in enumerate(RACK)))
+    world.pass_to(300)
+    assert world.only().family == "fabric_fault"
+
+
+RAILS = [
+    link(f"rail-{rail}", f"swp{i}", name, f"eth{2 + rail}") for rail in (0, 1) for i, name in enumerate(RACK)
+]
+"""Cables of the hosts' rails; those of their front end are not known."""
+
+
+def front_end(switch: str, back: float | None = None, until: float = 300) -> World:
+    """Work on a switch is ordered, and all hosts of a rack lose their leg of the front end's bond."""
+    world = World([*facts(cabled=False), *RAILS])
+    world.see(ordered(switch, 0, "jdoe"))
+    world.see(*(nic(n, "eno1", 20 + 0.1 * i) for i, n in enumerate(RACK)))
+    if back is not None:
+        world.pass_to(back, step=5)
+        world.see(*(nic(n, "eno1", back + 0.1 * i, cleared=True) for i, n in enumerate(RACK)))
+    world.pass_to(until, step=5)
+    return world
+
+
+def test_a_switch_of_which_no_cable_is_known_explains_links_beside_those_whose_cables_are() -> None:
+    assert front_end("tor-a", back=420, until=4500).incidents() == []
+    late = front_end("tor-a", until=1900).only()
+    assert "Work on tor-a was ordered at 12:00 UTC by jdoe" in late.reason
+
+
+def test_a_switch_whose_hosts_are_known_explains_no_link_of_other_hosts() -> None:
+    others = [link("rail-9", f"swp{i}", name, "eth2") for i, name in enumerate(NAMES[8:16])]
+    world = World([*facts(cabled=False), *RAILS, *others])
+    world.see(ordered("rail-9", 0))
+    world.see(*(nic(n, "eno1", 20 + 0.1 * i) for i, n in enumerate(RACK)))
     world.pass_to(300)
     assert world.only().family == "fabric_fault"
 
