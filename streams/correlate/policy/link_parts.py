@@ -30,6 +30,10 @@ class Parts(Strict):
     errors: frozenset[str]
     context: frozenset[str]
     degraded: frozenset[str]
+    resent: frozenset[str]
+    timed_out: frozenset[str]
+    lost: frozenset[str]
+    vague: frozenset[str]
     reset: frozenset[str]
     ended_by: frozenset[str]
     ordered: frozenset[str]
@@ -45,6 +49,17 @@ class Parts(Strict):
         subtype = s.text("subtype")
         parts: tuple[Part, ...] = ("down", "bounced", "device", "shut", "context")
         return next((part for part in parts if subtype in getattr(self, part)), "errors")
+
+    def is_of_way(self, s: Sighting) -> bool:
+        """Whether a host says of its NIC what any part of the way to its peers may be the reason for."""
+        subtype = s.text("subtype")
+        if s.entity.switch is not None or s.attributes.get(self.standing):
+            return False
+        return subtype in self.resent or (subtype in self.vague and self.of(s) == "errors")
+
+    def is_counted_way(self, s: Sighting) -> bool:
+        """The same of one that says itself when it is over."""
+        return s.text("subtype") in self.resent and not self.ended_by.isdisjoint(s.attributes)
 
     def is_endless(self, s: Sighting) -> bool:
         """Whether it tells of errors of which nobody will say that they are over."""
