@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime
 
+from streams.correlate.cause_sources.felt_groups import FeltGroups
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
@@ -15,6 +16,7 @@ from streams.correlate.fabric_rules.links import LinkFault, broke_at
 from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
+from streams.correlate.fabric_rules.resending_hosts import FeltLoss
 from streams.correlate.fabric_rules.switch_faults import (
     BY_VOTES,
     LinkFaultsBySwitch,
@@ -23,7 +25,7 @@ from streams.correlate.fabric_rules.switch_faults import (
     switch_faults,
 )
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
-from streams.correlate.hypothesis import SOMEWHERE, Blame, Hypothesis
+from streams.correlate.hypothesis import ERROR_COUNTERS, FELT_ONLY, SOMEWHERE, Blame, Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
@@ -31,6 +33,12 @@ from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, PortRow
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
+
+
+def _is_felt_still(switch: Hypothesis, at: datetime) -> bool:
+    """Whether the hosts of a switch still show then that it loses packets: counters tell so once, and once that it is over."""
+    return switch.rule == FELT_ONLY and (switch.cleared_at is None or at <= switch.cleared_at)
+
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
 """What a switch may tell of its own disk, power or heat."""
@@ -52,8 +60,11 @@ class SwitchCauses(CauseSource):
         self._orders = SwitchOrders()
         self._ailing = AilingSwitches()
         self._lossy = LossySwitches()
+        self._felt: dict[str, tuple[FeltLoss, ...]] = {}
+        """By switch, or at `SOMEWHERE`: what its hosts alone show of packets that it loses."""
         self._dark: dict[str, dict[str, Hypothesis]] = {}
         """By switch: its faults by incident, each with the lack of power of the nodes whose links it lost."""
+        self._felt_groups = FeltGroups(causes, links, hosts)
         self._without_power: list[Hypothesis] = []
         """Parts whose nodes lack power, as they were compared with switches last."""
         self._joined: dict[Place, dict[str, datetime]] = {}
@@ -77,7 +88,20 @@ class SwitchCauses(CauseSource):
             round_.touched.switches |= self._links.lost_at(Place(PlaceKind.NODE, node))
             if self._lossy:
                 round_.touched.switches |= {s for s in self._topology.switches_of(node) if s in self._lossy}
+        self._compare_hosts(round_.touched)
         self._judge(sorted(round_.touched.switches), round_)
+
+    def _compare_hosts(self, touched: Touched) -> None:
+        """Compare what the NICs of all hosts show, and touch the switches and the jobs for which that changes anything."""
+        if not self._felt_groups.update(touched):
+            return
+        before, self._felt = self._felt, self._felt_groups.losses()
+        for name in before.keys() | self._felt.keys():
+            if (old := before.get(name, ())) == (new := self._felt.get(name, ())):
+                continue
+            touched.switches.add(name)
+            for host in {host for loss in (*old, *new) for host in (*loss.hosts, *loss.peers)}:
+                touched.jobs |= self._placements.jobs_near(host)
 
     def reconsider(self, round_: Round) -> None:
         """Evaluate those again that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
@@ -113,7 +137,8 @@ class SwitchCauses(CauseSource):
                 self._blamed[name] = by_job
             blames = [blame for job in sorted(by_job) for blame in by_job[job]]
             losses = self._losses(name)
-            if around or blames or losses:
+            felt = self._felt.get(name, ())
+            if around or blames or losses or felt:
                 after = switch_faults(
                     self._cluster,
                     name,
@@ -127,6 +152,7 @@ class SwitchCauses(CauseSource):
                     self._ordered(name),
                     self._is_idle,
                     losses,
+                    felt,
                 )
             after = self._lit(name, after)
             if storms := self._hosts.storms_under(name):
@@ -184,7 +210,10 @@ class SwitchCauses(CauseSource):
             (name, [s.at for s in f.hypothesis.causes])
             for name, faults in self._faults.items()
             for f in faults
-            if name != SOMEWHERE and len(f.members) >= self._config.leaf_neighbours and f.hypothesis.alone
+            if name != SOMEWHERE
+            and f.hypothesis.rule != FELT_ONLY
+            and len(f.members) >= self._config.leaf_neighbours
+            and f.hypothesis.alone
         ]
         before, self._joined = self._joined, {}
         window, rest = self._config.leaf_window, list[LinkFault]()
@@ -286,8 +315,15 @@ class SwitchCauses(CauseSource):
         return (fault.hypothesis for faults in self._faults.values() for fault in faults)
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """What switches tell themselves: what jobs blame them for explains no job."""
-        return (h for h in self.all() if h.rule != BY_VOTES and began_by(h, last))
+        """What switches tell themselves, or their hosts: what jobs blame them for explains no job."""
+        for h in self.all():
+            if h.rule == FELT_ONLY:
+                # It slows jobs as well, and of these no rank reports anything.
+                reaches = not nodes.isdisjoint(h.fact_texts("hosts"))
+            else:
+                reaches = h.rule != BY_VOTES and began_by(h, last)
+            if reaches:
+                yield h
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
@@ -297,12 +333,16 @@ class SwitchCauses(CauseSource):
             for faults in self._faults.values()
             for fault in faults
             if (at := self._since(fault, place, h)) is not None
-            and at - before <= broke <= fault.hypothesis.last_at + after
+            and at - before <= broke
+            and (broke <= fault.hypothesis.last_at + after or _is_felt_still(fault.hypothesis, broke))
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 
     def _since(self, fault: SwitchFault, place: Place, h: Hypothesis) -> datetime | None:
         """From when on what a place tells belongs to a switch's fault: its lost link, or what the switch tells of itself."""
+        if fault.hypothesis.rule == FELT_ONLY:
+            # A host that is gone, or a link that is down, has another reason than packets that are lost.
+            return fault.members.get(place) if h.facts.get("link") == ERROR_COUNTERS else None
         if explains(fault.hypothesis, h):
             return self._members(fault).get(place)
         own = place == Place(PlaceKind.NODE, fault.hypothesis.root.switch or SOMEWHERE)

@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 from streams.correlate.fabric_rules.links import LinkFault, LinkVerdict, link_hypothesis, verdict
 from streams.correlate.fabric_rules.lossy_switches import READ_LATE, Loss
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
+from streams.correlate.fabric_rules.resending_hosts import FeltLoss, felt_hypothesis, felt_members
 from streams.correlate.fabric_rules.switch_orders import OrderAt, held_back, no_orders, unfelt
 from streams.correlate.hypothesis import (
     BY_JOBS,
@@ -80,6 +81,12 @@ class LinkFaultsBySwitch:
             self._of[place] = after
         return touched
 
+    def all_of_hosts(self) -> Iterable[tuple[str, LinkFault]]:
+        """All faults of links that hosts have, each with its host."""
+        return (
+            (p.name, fault) for p, faults in self._of.items() if p.kind is PlaceKind.NODE for fault in faults
+        )
+
     def lost_at(self, place: Place) -> set[str]:
         """The switches to which links of one place are at fault."""
         return {switch for fault in self._of.get(place, ()) for switch in fault.switches}
@@ -103,8 +110,10 @@ def switch_faults(
     ordered: OrderAt = no_orders,
     idle: Callable[[Set[str], datetime], bool] = lambda nodes, at: False,
     losses: Sequence[Loss] = (),
+    felt: Sequence[FeltLoss] = (),
 ) -> list[SwitchFault]:
-    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or by its drops.
+    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, by its drops, or by
+    what its hosts alone show of them (`felt`).
 
     `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that tells of
     itself when these hosts lost their links (`ailing`) is named, else what they share otherwise (`shared`: a block, a row).
@@ -147,17 +156,31 @@ def switch_faults(
     blamed = {blame.lines[0].id: blame for blame in blames}
     by_root[root] += [FiringInterval(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
     by_root[root] += [loss.interval for loss in losses]
+    for one in felt:
+        by_root[one.root].append(one.interval)
+    began = {one.interval.start for one in felt}
     lossy = {s.id: loss for loss in losses for s in loss.interval.sightings}
     found = []
     sessions = [
         (where, session)
         for where in sorted(by_root, key=lambda r: r.key)
         # One that comes back and goes again within the hour is the same one.
-        for session in incarnations.sessions(where, "fabric", by_root[where], again=config.link_again)
+        # What its hosts feel is told apart from links that it loses: after a restart it may be up again, without its settings.
+        for session in incarnations.sessions(
+            where, "fabric", by_root[where], again=config.link_again, meant=began.__contains__
+        )
     ]
     for where, session in sessions:
         mine = [members[s.id] for s in session.sightings if s.id in members]
         voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
+        here = {s.id for s in session.sightings}
+        if mine_felt := [
+            f for f in felt if f.root == where and not here.isdisjoint(s.id for s in f.interval.sightings)
+        ]:
+            found.append(
+                SwitchFault(felt_hypothesis(where, session, mine_felt, config), felt_members(mine_felt))
+            )
+            continue
         if not mine and not voters:
             found.append(SwitchFault(_drops(where, session, lossy, config), {}))
             continue

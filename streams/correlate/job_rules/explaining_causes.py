@@ -10,6 +10,7 @@ from streams.correlate.hypothesis import (
     DROPS,
     ERROR_COUNTERS,
     FAR_END_UNKNOWN,
+    FELT_ONLY,
     LEAF_GUESSED,
     Hypothesis,
 )
@@ -105,13 +106,35 @@ def fabric_for(
         c
         for c in evidence.causes
         if c.domain == "fabric"
-        and c.rule != BY_JOBS
+        and c.rule not in (BY_JOBS, FELT_ONLY)
         and c.id in evidence.near_storms
         and in_time(c, episode.start, episode.reported_at, evidence, config)
         and (not _is_doubtful(c, episode) or _crosses(c, evidence, episode, finding, config))
         and (c.rule != DROPS or _fails_by_drops(c, episode, finding))
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def lossy_leaf_for(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
+    """A switch that loses packets by what its hosts show, under a job that hangs there and whose ranks blame nobody elsewhere.
+
+    It is not taken for the reason where ranks prove that they wait for one node, or that the program is why.
+    """
+    if finding.certainty is Certainty.DECISIVE or finding.mismatch or only_deaths(episode.reports):
+        return None
+    there = {p.node for p in placed_at(evidence.placements, episode.start, config)}
+    accused = {finding.node} if finding.node is not None else set(finding.suspects)
+    found = [
+        c
+        for c in evidence.causes
+        if c.rule == FELT_ONLY
+        and not there.isdisjoint(hosts := set(c.fact_texts("hosts")))
+        and (not accused or not accused.isdisjoint(hosts))
+        and in_time(c, episode.start, episode.reported_at, evidence, config)
+    ]
+    return max(found, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
 def between_jobs(evidence: JobEvidence, episode: Episode, config: Config) -> Hypothesis | None:
@@ -161,7 +184,7 @@ def _is_doubtful(c: Hypothesis, episode: Episode) -> bool:
     return is_judged_by_jobs(c) or (broke_at is not None and episode.start + c.lag < broke_at)
 
 
-_WITH_ERRORS = (ERROR_COUNTERS, DROPS)
+_WITH_ERRORS = (ERROR_COUNTERS, DROPS, FELT_ONLY)
 """What `link` is of a cause that lets a job move between two failures, until it is over."""
 
 
@@ -335,6 +358,10 @@ def in_time(
     """Whether symptoms from `start` on, told from `reported_at` on, may follow from it: neither over before, nor begun after."""
     if cause.fault_at > reported_at + cause.lag or was_outlived(cause, start, evidence, config):
         return False
+    if cause.rule == FELT_ONLY:
+        # Counters tell once that it began, and then that it is over: a collective may lose its packets at any time in between.
+        lasts = cause.cleared_at is None or cause.cleared_at + config.linger >= start
+        return cause.fault_at <= start + cause.lag and lasts
     if cause.domain in ("link", "fabric") and start < reported_at:
         # What has waited since a known moment lost its connection then, or not by this.
         return cause.last_at >= start - config.connection_loss and cause.fault_at <= start + cause.lag

@@ -26,6 +26,7 @@ from streams.correlate.job_rules.explaining_causes import (
     gone_meanwhile,
     gone_node,
     ill_where_pods_ended,
+    lossy_leaf_for,
     missed_nodes,
     still_between_jobs,
     storm_for,
@@ -243,7 +244,11 @@ def _judge_hang(
     if why is not None and finding.certainty is not Certainty.DECISIVE:
         verdict.claim(why, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
         return
-    shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
+    shared = (
+        storm_for(evidence, episode, finding, config)
+        or lossy_leaf_for(evidence, episode, finding, config)
+        or fabric_for(evidence, episode, finding, config)
+    )
     if shared is not None and not _outweighed(shared, finding):
         if LEAF_GUESSED in shared.facts:
             # Until all ranks have spoken, those that fail within a rack may be missing.

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import FELT_ONLY, Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import SLOW
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
+from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _BEFORE = timedelta(minutes=30)
@@ -45,6 +46,11 @@ def slowed(evidence: JobEvidence, config: Config) -> Iterator[tuple[Sighting, Hy
             yield from ((s, cause) for s in evidence.failed if s.id in reports)
 
 
+def _felt_at(cause: Hypothesis) -> tuple[str, ...]:
+    """The hosts that show that a switch loses packets: it is on no node, and slows what runs on these."""
+    return cause.fact_texts("hosts") if cause.rule == FELT_ONLY else ()
+
+
 def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesis | None:
     """The strongest of what began when the job became slow, if all of that is in one place."""
     nodes = {p.node for p in evidence.placements if p.overlaps(slow.fault_at, slow.at)}
@@ -52,9 +58,12 @@ def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesi
         cause
         for cause in evidence.causes
         if cause.family in _SLOWING
-        and not nodes.isdisjoint({cause.root.node, *cause.nodes})
+        and not nodes.isdisjoint({cause.root.node, *cause.nodes, *_felt_at(cause)})
         and slow.fault_at - _BEFORE <= cause.fault_at <= slow.at
         and (cause.cleared_at is None or cause.cleared_at >= slow.fault_at + config.linger)
     ]
+    if any(cause.rule == FELT_ONLY for cause in found):
+        # Beside a switch that loses packets, what is faint on one node of many is chance, or follows from that.
+        found = [cause for cause in found if cause.certainty is not Certainty.WEAK]
     places = {cause.root.node or cause.root.key for cause in found}
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id)) if len(places) == 1 else None

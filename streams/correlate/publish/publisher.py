@@ -12,8 +12,9 @@ from itertools import chain
 from typing import TypeVar
 
 from streams.correlate.changes import Changes, timeline_entry
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import FELT_ONLY, Hypothesis
 from streams.correlate.job_rules.job_evidence import placed_at
+from streams.correlate.job_rules.pod_failures import is_of_pace
 from streams.correlate.node_rules.notices import is_pending
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
@@ -363,6 +364,7 @@ class Publisher:
             state,
             closed_at,
             note,
+            frozenset(key for key, found in claims.items() if found and all(map(is_of_pace, found))),
         )
 
     def _jobs_hit(self, h: Hypothesis, now: datetime) -> dict[str, JobRef]:
@@ -443,7 +445,8 @@ class Publisher:
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
         new_root = successor(row)
-        if new_root is not None and new_root.id not in self._state.documents:
+        if new_root is not None and new_root.id not in self._state.documents and new_root.rule != FELT_ONLY:
+            # What jobs suffer of a switch is all that opens an incident there: it will be one as soon as it is ready.
             felt = claims_of({new_root.id}).get(new_root.id, {})
             if not _is_incident(new_root, felt):
                 new_root = None  # that root opens no incident by itself, and explains nothing else

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.link_parts import parts
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import LOW_CLOCKS, PAST, Sighting, order
 from streams.correlate.state.allocations import nodes_of
@@ -44,6 +45,7 @@ class Retention:
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
                 kept |= _of_low_clocks(row, now)
+                kept |= _of_lost_packets(row, now)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -248,6 +250,21 @@ def _of_announced_absence(row: NodeRow) -> Groups:
         return {}
     kinds = (SignalKind.NODE_NOT_READY, SignalKind.NODE_MAINTENANCE, SignalKind.NODE_CONDITION)
     return {key: group for key, group in row.seen.items() if group[0].kind in kinds}
+
+
+def _of_lost_packets(row: NodeRow, now: datetime) -> Groups:
+    """What is kept of a node's NICs that go on losing packets: their counters tell once that it began, and once that it is over.
+
+    Hosts that have shown it for hours are what others are compared with. After a day nobody reads these counters any more.
+    """
+    return {
+        key: group
+        for key, group in row.seen.items()
+        if group[0].kind == SignalKind.FABRIC_LINK
+        and parts().is_counted_way(group[0])
+        and max(group, key=order).firing
+        and max(group, key=order).at >= now - PAST
+    }
 
 
 def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:

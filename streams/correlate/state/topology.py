@@ -186,6 +186,31 @@ class Topology:
         cabled = {self._node_at[port] for port in self._of_switch.get(switch, ()) if port in self._node_at}
         return cabled | self._at_leaf.get(switch, set())
 
+    def leafs(self) -> set[str]:
+        """The switches at which any host is known."""
+        cabled = {port.partition("/")[0] for port in self._node_at}
+        return cabled | {leaf for leaf, nodes in self._at_leaf.items() if nodes}
+
+    def nics_at(self, node: str, switch: str) -> set[str]:
+        """The NICs of a node that its cables and rails put at a switch, as far as these name any."""
+        links = (self._state.ports[port].link for port in self._ports.get(node, ()))
+        found = {link.nic for link in links if link is not None and link.switch == switch and link.nic}
+        row = self._state.nodes.get(node)
+        rails = row.fact.rails if row is not None and row.fact is not None else {}
+        return found | {rail for rail, leaf in rails.items() if leaf == switch}
+
+    def devices(self) -> set[str]:
+        """The devices that any cable or signal names a port of."""
+        return {*(name for name, ports in self._of_switch.items() if ports), *self._reported}
+
+    def nodes_listed(self) -> Iterable[str]:
+        """The nodes that an inventory lists, else those with GPUs, or that Slurm gave to jobs."""
+        if self.has_listed:
+            return (
+                n for n, node in self._state.nodes.items() if node.fact is not None and n not in self.deleted
+            )
+        return {*self.gpu_hosts, *self.placements.of_slurm()}
+
     def switches_of(self, node: str) -> frozenset[str]:
         """The switches a node is attached to, by its cables and by the label of its leaf."""
         found = self._switches.get(node)
