@@ -2,8 +2,9 @@
 
 Two rules: incidents with the same shared part at their root, and five or more of one cluster that opened within a minute. The
 nodes of one request for planned work share that request, and hang together by nothing else: a fault that opens meanwhile is none
-of it. A member stays one: the membership is in its thread document, and so is the id of the summary, which is made from the
-first member.
+of it. A drill's incident always has a thread of its own, which whoever plays the drill waits for, and never makes a summary of
+the real ones beside it. A member stays one: the membership is in its thread document, and so is the id of the summary, which is
+made from the first member.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from streams.model.digest import digest
+from streams.model.drill import is_drill
 from streams.model.entity import Entity
 from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily
@@ -120,7 +122,7 @@ class Summaries:
         if incident.state.is_over:
             alone.pop(incident.id, None)
             return {}
-        if incident.id in self._of:
+        if incident.id in self._of or is_drill(incident):
             return {}
         alone[incident.id] = incident
         if told:

@@ -10,6 +10,7 @@ import pytest
 
 from faultline.chat.summaries import LONGEST, MANY, Summaries
 from faultline.chat.summary_messages import summary_mark, summary_message
+from streams.model.drill import PREFIX
 from streams.model.entity import Entity, Part
 from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.message import Facts, Table
@@ -42,6 +43,7 @@ def joined(incidents: Sequence[Incident], told: int = 0) -> list[str]:
 
 LEAF = [at(Entity("c1", switch="leaf-3", port=f"Ethernet{n}"), after_s=600 * n) for n in range(3)]
 RACK = Entity("c1", rack="r12")
+DRILL = at(Entity("c1", node=f"{PREFIX}3f9a2c51d0"))
 FEED = Entity("c1", part=Part("power-feed", "B"))
 
 
@@ -59,10 +61,13 @@ FEED = Entity("c1", part=Part("power-feed", "B"))
         ([node(n, state=IncidentState.RESOLVED) for n in range(MANY)], 0, 0),
         (LEAF, 0, 3),
         ([at(RACK), at(FEED)], 0, 0),
+        ([*(node(n) for n in range(MANY - 1)), DRILL], 0, 0),
+        ([*(node(n) for n in range(MANY)), DRILL], 0, MANY),
     ],
     ids=[
         "too few", "enough", "within a minute", "slower than that", "a flood", "two clusters", "all have threads", "one has none",
         "all over", "ports of a leaf, whenever", "different parts",
+        "too few but for a drill", "a drill beside them",
     ],
 )  # fmt: skip
 def test_what_hangs_together_shares_a_thread(incidents: list[Incident], told: int, together: int) -> None:
