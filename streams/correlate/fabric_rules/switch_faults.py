@@ -240,7 +240,8 @@ def _lost(
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
     if not switch:
         wait = max(wait, config.link_settle)
-    # Between switches there are other ways: one that restarts without harm to a host or a job is its operators' business.
+    # Between switches there are other ways: one that restarts without harm to a host or a job is its operators' business,
+    # however certain it is that all of its links are gone.
     spine = switch and not hosts and not voters
     alone = session.start + config.spine_alone if spine and all(f.names_neighbour for f in faults) else None
     facts: dict[str, Attribute] = {
@@ -249,15 +250,13 @@ def _lost(
         "links_lost": len(faults),
         "neighbours": len(neighbours),
     }
-    return Hypothesis(
+    found = Hypothesis(
         place=Place(PlaceKind.SWITCH, switch),
         root=root,
         family=FAMILY,
         **session.times(),
         certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
         ready_at=min(s.seen_at for s in session.sightings) + wait,
-        brief_until=alone,
-        was_brief=alone is not None and session.cleared_at is not None and session.cleared_at < alone,
         rule="many links of one switch",
         lag=config.scrape,
         stops=families()[FAMILY].stops,
@@ -278,6 +277,7 @@ def _lost(
             for fault in faults[:6]
         ),
     )
+    return unfelt(found, alone) if alone is not None else found
 
 
 def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Config) -> Hypothesis:

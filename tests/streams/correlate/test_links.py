@@ -639,8 +639,13 @@ def test_uplinks_of_many_leaves_to_one_spine_are_the_spine() -> None:
     assert (world.only().family, world.only().root.key) == ("fabric_fault", "switch/spine-1")
 
 
-def test_a_spine_that_restarts_without_harm_is_no_incident() -> None:
+@pytest.mark.parametrize("both", [False, True], ids=["its ports are not known", "all of its ports are known"])
+def test_a_spine_that_restarts_without_harm_is_no_incident(both: bool) -> None:
     cables = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
+    if both:
+        cables += [
+            link("spine-1", f"Ethernet{i}", peer=f"leaf-{i}", peer_port="Ethernet120") for i in range(6)
+        ]
     world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=cables)
     world.pass_to(900, step=10)
     world.see(*(port(f"leaf-{i}", "Ethernet120", 900 + i, cleared=True) for i in range(6)))
