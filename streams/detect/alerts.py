@@ -18,6 +18,7 @@ from streams.detect.catalog import load_catalog
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
+from streams.detect.storage_alerts import StorageAlerts, StorageAlertSheet
 from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
@@ -118,6 +119,7 @@ class AlertSheet(Strict):
     ignored: frozenset[str]
     system_namespaces: str
     severities: Mapping[str, Severity]
+    storage: StorageAlertSheet
     rows: tuple[AlertRow, ...]
     look_alikes: tuple[AlertLabels, ...]
     samples: tuple[AlertSample, ...]
@@ -137,6 +139,7 @@ class Alerts:
     def __init__(self) -> None:
         self._sheet = sheet()
         self._system = re2_patterns.compile(self._sheet.system_namespaces)
+        self._storages = StorageAlerts(self._sheet.storage)
         self._rows: list[tuple[AlertRow, Pattern, dict[str, Pattern]]] = [
             (
                 row,
@@ -151,6 +154,9 @@ class Alerts:
         if _plain(alert.name) in self._sheet.ignored:
             return
         labels = {name: value[:_MAX_VALUE] for name, value in alert.labels.items()}
+        if (of_storage := self._of_storage(alert, labels, stream)) is not None:
+            yield of_storage
+            return
         classified = self._kind(_plain(alert.name), labels)
         if classified is None:
             return
@@ -165,6 +171,23 @@ class Alerts:
         placed = found.node or found.pod or found.job or found.gpu
         if placed or (alert.firing and alert.at is not None):
             yield found
+
+    def _of_storage(self, alert: Alert, labels: Mapping[str, str], stream: Stream) -> Finding | None:
+        """The signal of an alert about a storage, at the host that its labels name, else at the storage itself."""
+        if self._sheet.kind_label in labels:
+            return None
+        read = self._storages.read(_plain(alert.name), labels, stream.cluster)
+        if read is None:
+            return None
+        attributes = {**_attributes(alert.name, labels, SignalKind.NODE_STORAGE), **read.attributes}
+        attributes["subtype"] = "remote_filesystem"
+        severity = Severity.ERROR if read.gone else Severity.WARNING
+        state = SignalState.FIRING if alert.firing else SignalState.CLEARED
+        found = _placed(Finding(SignalKind.NODE_STORAGE, severity, attributes, state), labels)
+        # What a probe asks has a URL for its instance, and that is no host.
+        if found.node is not None and "/" not in found.node:
+            return found
+        return found._replace(node=None, storage=read.name) if read.name is not None else None
 
     def _kind(self, name: str, labels: Mapping[str, str]) -> tuple[str, Severity, str] | None:
         own_kind = labels.get(self._sheet.kind_label)

@@ -19,8 +19,8 @@ class Finding(NamedTuple):
     """One thing an observation reports, and where. The detector adds the line's own node, and its pod unless `pod` names another.
 
     `node` is the node a line is about, where another one wrote it. With `on_switch` the line's host is the switch. With
-    `of_others` it is about what it names alone, and has no place where it names none. `text` is the part of the line that counts
-    as evidence.
+    `of_others` it is about what it names alone, and has no place where it names none. `storage` is what it is about where no host
+    is named. `text` is the part of the line that counts as evidence.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class Finding(NamedTuple):
     rank: int | None = None
     pod: PodRef | None = None
     job: JobRef | None = None
+    storage: str | None = None
     at: datetime | None = None
     text: str = ""
 

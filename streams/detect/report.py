@@ -120,6 +120,7 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
         pod=finding.pod or (observation.pod if of_pod and isinstance(observation, LogLine) else None),
         rank=finding.rank,
         job=finding.job,
+        storage=finding.storage if node is None else None,
     )
 
 
