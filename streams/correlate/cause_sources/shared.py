@@ -46,12 +46,8 @@ from streams.correlate.node_rules.shared_parts import (
     troubles_of,
 )
 from streams.correlate.node_rules.software_rollouts import is_of_rollout, of_rollout, of_software, rollouts
-from streams.correlate.node_rules.storage import (
-    StorageReports,
-    serves_storage,
-    storage_faults,
-    storage_reports,
-)
+from streams.correlate.node_rules.storage import storage_faults
+from streams.correlate.node_rules.storage_reports import StorageReports, serves_storage, storage_reports
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow
@@ -198,7 +194,10 @@ class SharedCauses(CauseSource):
         stored = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = StorageReports()
         if stored or (hypotheses and fact is None):
-            reports = storage_reports(stored, hypotheses, self._serves(node, row), gone_alone)
+            only = len(self._topology.ports_of(node)) == 1
+            reports = storage_reports(
+                node, stored, hypotheses, self._serves(node, row), gone_alone, only=only
+            )
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
         control = tuple(filter(is_of_host, hypotheses)) if self._is_control_plane(node, row) else ()
         if control != self._control.pop(node, ()) and NODES in self._absent:

@@ -9,110 +9,39 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
 from streams.correlate.hypothesis import Hypothesis, rejected
-from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.node_outages import outage_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
-from streams.correlate.policy.families import families, storage_system
-from streams.correlate.sightings import Sighting, distinct, split_at_gaps
+from streams.correlate.node_rules.storage_monitoring import (
+    UNNAMED,
+    monitored,
+    of_monitoring,
+    only_one,
+    witnesses,
+)
+from streams.correlate.node_rules.storage_names import Outage, one_name
+from streams.correlate.node_rules.storage_reports import FAMILY, StorageReports, of_servers, servers_of
+from streams.correlate.policy.families import families
+from streams.correlate.sightings import distinct, split_at_gaps
 from streams.correlate.state.incarnations import (
     FiringInterval,
     Incarnations,
     Session,
-    firing_intervals,
-    storage_root,
 )
-from streams.correlate.state.place import SERVERS, STORAGE
+from streams.correlate.state.place import SERVERS, STORAGE, is_of_storage
 from streams.model.clock import span
 from streams.model.entity import Entity
-from streams.model.hostnames import short
 from streams.model.incident import Certainty
-from streams.model.kinds import IncidentFamily, SignalKind
+from streams.model.kinds import IncidentFamily
 
-FAMILY = IncidentFamily.STORAGE_FAULT
-UNNAMED = "not named"
 SPARED = "others_answer"
 """A fact of a storage of which only parts are gone that others stand in for."""
 _MAX_SERVERS = 16
 _MAX_SHOWN = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """From a target being lost on one node until it was back there. `system` is the file system or server it is part of."""
-
-    system: str
-    target: str
-    interval: FiringInterval
-    lasts: timedelta
-    replicated: bool = False
-    """Whether others answer in the place of this target."""
-
-    @property
-    def first(self) -> Sighting:
-        """The line that told of it first."""
-        return self.interval.sightings[0]
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether it was over before it counted for the node by itself."""
-        return self.interval.end is not None and self.interval.end - self.interval.start < self.lasts
-
-
-@dataclass(frozen=True, slots=True)
-class StorageReports:
-    """One node's evidence: targets it cannot reach, and its hypotheses of nothing but hung tasks."""
-
-    outages: tuple[Outage, ...] = ()
-    hung: tuple[Hypothesis, ...] = ()
-    disks: tuple[Hypothesis, ...] = ()
-    """Faults of its own disks, and that it is down, where it may be what serves a storage."""
-    names: frozenset[str] | None = None
-    """What a storage that it serves is called; None for a host that is no node of the cluster, and may serve any."""
-    gone: tuple[Hypothesis, ...] = ()
-    """That it is NotReady for no reason of its own, as far as nothing else says that it is dead."""
-
-
-def serves_storage(s: Sighting) -> bool:
-    """Whether a host says that it serves a storage, or a target of one (`target`)."""
-    return s.kind == SignalKind.NODE_STORAGE and s.text("subtype") == "storage_server"
-
-
-def storage_reports(
-    seen: Iterable[Sighting],
-    hypotheses: Sequence[Hypothesis],
-    names: frozenset[str] | None = frozenset(),
-    gone_alone: Sequence[Hypothesis] = (),
-) -> StorageReports:
-    """The evidence about storage in a node's sightings and hypotheses. `names` are those of `StorageReports`.
-
-    `gone_alone` is when it was NotReady for no reason of its own.
-    """
-    streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
-    lasts: dict[tuple[str, str], timedelta] = {}
-    replicated: dict[tuple[str, str], bool] = {}
-    for s in seen:
-        rule = families().rule(s) if s.kind == SignalKind.NODE_STORAGE else None
-        if rule is None or rule.family != FAMILY or rule.role != "cause":
-            continue
-        key = (_system(s), _target(s))
-        streams[key].append(s)
-        lasts[key] = max(lasts.get(key, timedelta()), timedelta(seconds=rule.lasts_s))
-        replicated[key] = replicated.get(key, True) and rule.replicated
-    outages = tuple(
-        Outage(*key, i, lasts[key], replicated[key])
-        for key in sorted(streams)
-        for i in firing_intervals(streams[key])
-        if i.end is None or i.end - i.start >= min(lasts[key], families().shared.storage.brief)
-    )
-    hung = tuple(h for h in hypotheses if _only_hangs(h))
-    disks = tuple(h for h in hypotheses if _is_of_server(h)) if names is None or names else ()
-    gone = tuple(h for h in gone_alone if _may_only_hang(h)) if outages or hung else ()
-    return StorageReports(outages, hung, disks, names if disks else None, gone)
 
 
 def storage_faults(
@@ -120,19 +49,38 @@ def storage_faults(
 ) -> list[SharedFault]:
     """The faults of all storage. `known` is how many nodes the cluster has."""
     within = timedelta(seconds=families().shared.storage.within_s)
-    by_system: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
     wide: set[str] = set()
+    lost: list[tuple[str, Outage]] = []
     for target in _by_target(evidence):
         kept, widely = _without_hiccups(target, known)
         wide |= widely
-        for node, outage in kept:
-            by_system[outage.system].append((node, outage))
-    by_system = {system: _with_quiet_ends(found, known) for system, found in by_system.items()}
+        lost += kept
+    told = [(host, o) for host, w in evidence for o in w.own]
+    names = one_name([o for _, o in lost], [o for _, o in told], within)
+    by_system: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
+    for node, outage in lost:
+        by_system[names[outage.system]].append((node, outage))
+    by_monitoring: dict[str, list[Outage]] = defaultdict(list)
+    for _, outage in told:
+        by_monitoring[names[outage.system]].append(outage)
+    for system, mine in by_system.items():
+        seconded = witnesses(system, mine, by_monitoring.get(system, ()))
+        kept = _with_quiet_ends(mine, known, seconded)
+        by_system[system] = [*kept, *seconded] if kept else []
     found = [
-        _named(Entity(cluster, storage=system), session, by_system[system], wide, known)
+        _named(
+            Entity(cluster, storage=system),
+            session,
+            by_system[system],
+            wide,
+            known,
+            by_monitoring.get(system, ()),
+        )
         for system in sorted(by_system)
         for session in _sessions(cluster, system, [o for _, o in by_system[system]], incarnations)
+        if not _is_of_monitoring_alone(session, by_system[system])
     ]
+    apart = {system: outages for system, outages in by_monitoring.items() if not by_system.get(system)}
     loose: list[tuple[str, Hypothesis]] = []
     taken: list[dict[str, str]] = [{} for _ in found]
     reached = [frozenset(f.hypothesis.nodes) for f in found]
@@ -145,25 +93,37 @@ def storage_faults(
             loose.append((node, hung))
         else:
             taken[at][hung.id] = node
+    hanging, named = _unnamed(cluster, loose, known, within, incarnations, apart)
+    alone = [
+        fault
+        for system, outages in sorted(apart.items())
+        if system not in named
+        for fault in _told_alone(cluster, system, outages, incarnations)
+    ]
+    of_named = [fault for fault in hanging if fault.hypothesis.root.storage != UNNAMED]
+    hanging = [fault for fault in hanging if fault.hypothesis.root.storage == UNNAMED]
+    found += [*of_named, *alone]
+    taken += [dict(fault.parts) for fault in (*of_named, *alone)]
+    reached += [frozenset(fault.hypothesis.nodes) for fault in (*of_named, *alone)]
     gone = [(node, h) for node, w in evidence for h in w.gone]
     for i, (fault, parts) in enumerate(zip(found, taken, strict=True)):
-        hanging = reached[i] | frozenset(parts.values())
         if len(set(parts.values())) >= families().shared.storage.nodes and SPARED in fault.hypothesis.facts:
             facts = {name: fact for name, fact in fault.hypothesis.facts.items() if name != SPARED}
             found[i] = fault = replace(fault, hypothesis=replace(fault.hypothesis, alone=True, facts=facts))
-        servers = _servers(fault.hypothesis, evidence, known, within)
+        waiting = reached[i] | frozenset(parts.values())
+        servers = servers_of(fault.hypothesis, evidence, known, within)
         parts |= servers
         if servers:
-            names = tuple(sorted(set(servers.values())))
-            why = f"{fault.hypothesis.why}. {_of_servers(evidence, servers)}"
-            facts = {**fault.hypothesis.facts, SERVERS: names[:_MAX_SERVERS]}
+            hosts = tuple(sorted(set(servers.values())))
+            why = f"{fault.hypothesis.why}. {of_servers(evidence, servers)}"
+            facts = {**fault.hypothesis.facts, SERVERS: hosts[:_MAX_SERVERS]}
             h = replace(fault.hypothesis, why=why, facts=facts)
             found[i] = replace(fault, hypothesis=h)
-        with_it = list(_gone_with(fault.hypothesis, [(n, h) for n, h in gone if n in hanging], known))
+        with_it = list(_gone_with(fault.hypothesis, [(n, h) for n, h in gone if n in waiting], known))
         parts |= {h.id: node for node, h, until in with_it if until is None}
         left = {h.id: until for _, h, until in with_it if until is not None}
         found[i] = replace(found[i], parts=parts, left=left)
-    return found + _unnamed(cluster, loose, known, within, incarnations)
+    return found + hanging
 
 
 def _gone_with(
@@ -182,37 +142,6 @@ def _gone_with(
             continue
         stays = back is not None and (h.cleared_at is None or h.cleared_at > back + settle)
         yield node, h, back + settle if stays and back is not None else None
-
-
-def _may_only_hang(h: Hypothesis) -> bool:
-    """Whether a node that is NotReady may be alive: no last words of it, and no sign from outside that it is dead."""
-    signs = death_policy().signs
-    return h.certainty is not Certainty.DECISIVE and h.sure not in (signs.alert.says, signs.ports.says)
-
-
-def _servers(
-    storage: Hypothesis, evidence: Iterable[tuple[str, StorageReports]], known: int, within: timedelta
-) -> dict[str, str]:
-    """The faults of disks that are why a storage is gone, each with its host: from minutes before it was lost."""
-    if storage.root.storage is None or len(storage.nodes) < families().shared.storage.enough(known):
-        return {}
-    called = {storage.root.storage, *storage.fact_texts("storage")}
-    return {
-        h.id: node
-        for node, reports in evidence
-        for h in reports.disks
-        if node not in storage.nodes
-        and _serves(node, h, reports, called)
-        and storage.fault_at - within <= h.fault_at
-        and (storage.cleared_at is None or h.fault_at <= storage.cleared_at)
-    }
-
-
-def _of_servers(evidence: Iterable[tuple[str, StorageReports]], servers: Mapping[str, str]) -> str:
-    """What the hosts that serve a storage tell of themselves."""
-    mine = [h for _, reports in evidence for h in reports.disks if h.id in servers]
-    shown = [f"{servers[h.id]} ({families().signs(h.causes, _MAX_SHOWN)})" for h in mine[:_MAX_SHOWN]]
-    return f"What serves it is at fault: {', '.join(shown)}"
 
 
 def _by_target(evidence: Iterable[tuple[str, StorageReports]]) -> list[list[tuple[str, Outage]]]:
@@ -239,21 +168,24 @@ def _without_hiccups(
     return kept, wide
 
 
-def _with_quiet_ends(outages: Sequence[tuple[str, Outage]], known: int) -> list[tuple[str, Outage]]:
+def _with_quiet_ends(
+    outages: Sequence[tuple[str, Outage]], known: int, told: Sequence[tuple[str, Outage]] = ()
+) -> list[tuple[str, Outage]]:
     """Outages of one system, with an end for those on a few nodes of which nothing more was said.
 
     The line that says that it is reached again gets lost, or never comes; without an end, one line of an hour ago would still
-    stand for a storage that is gone. A node's only line about it says nothing.
+    stand for a storage that is gone. A node's only line about it says nothing, unless monitoring says the same (`told`).
     """
     rule = families().shared.storage
-    together, near = _together(outages, rule.enough(known)), _together(outages, rule.nodes)
+    witnessed = [*outages, *told]
+    together, near = _together(witnessed, rule.enough(known)), _together(witnessed, rule.nodes)
     found: list[tuple[str, Outage]] = []
     for node, o in outages:
         if o.interval.end is not None or o.first.id in together:
             found.append((node, o))
             continue
         for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.quiet):
-            if len(lines) > 1 or lines[0].id in near:
+            if len(lines) > 1 or lines[0].id in near or "alert" in lines[0].attributes:
                 last = lines[-1].at
                 interval = FiringInterval(lines[0].at, last, last + rule.quiet, tuple(lines))
                 found.append((node, replace(o, interval=interval)))
@@ -271,36 +203,6 @@ def _together(outages: Iterable[tuple[str, Outage]], enough: int) -> set[str]:
         if len({node for node, _ in ordered[begin:end]}) >= enough:
             found.update(o.first.id for _, o in ordered[begin:end])
     return found
-
-
-def _system(s: Sighting) -> str:
-    subtype = s.text("subtype")
-    if subtype == "ceph":
-        return subtype
-    return storage_root(storage_system(s) or subtype)
-
-
-def _target(s: Sighting) -> str:
-    return storage_system(s) or s.text("subtype")
-
-
-def _serves(node: str, h: Hypothesis, reports: StorageReports, called: Collection[str]) -> bool:
-    """Whether a host with such a fault may be what serves a storage of these names: any with bad disks, else by its own name."""
-    if short(node) in {short(name) for name in called} or (reports.names or frozenset()) & set(called):
-        return True
-    return reports.names is None and _is_of_disks(h)
-
-
-def _is_of_server(h: Hypothesis) -> bool:
-    return _is_of_disks(h) or h.family == IncidentFamily.NODE_DOWN
-
-
-def _is_of_disks(h: Hypothesis) -> bool:
-    return h.family == IncidentFamily.HOST_FAULT and any(s.kind == SignalKind.NODE_STORAGE for s in h.causes)
-
-
-def _only_hangs(h: Hypothesis) -> bool:
-    return h.family == IncidentFamily.HOST_FAULT and all(s.text("subtype") == "hung_task" for s in h.causes)
 
 
 def _sessions(
@@ -351,25 +253,41 @@ def _with_end(one: Outage, mine: Sequence[Outage], ends: _Ends, within: timedelt
     return replace(one, interval=replace(one.interval, end=last)) if back * 2 > len(mine) else one
 
 
+def _is_of_monitoring_alone(session: Session, outages: Iterable[tuple[str, Outage]]) -> bool:
+    """Whether no node says so that mounts the storage: what an alert adds later to an incident that is over."""
+    clients = {s.id for node, o in outages if not is_of_storage(node) for s in o.interval.sightings}
+    return all(s.id not in clients for s in session.sightings)
+
+
 def _named(
-    root: Entity, session: Session, outages: Sequence[tuple[str, Outage]], wide: Collection[str], known: int
+    root: Entity,
+    session: Session,
+    outages: Sequence[tuple[str, Outage]],
+    wide: Collection[str],
+    known: int,
+    told: Sequence[Outage],
 ) -> SharedFault:
     ids = {s.id for s in session.sightings}
     mine = [(node, o) for node, o in outages if any(s.id in ids for s in o.interval.sightings)]
-    nodes = sorted({node for node, _ in mine})
-    targets = sorted({o.target for _, o in mine})
-    if len(targets) == 1:
-        root = Entity(root.cluster, storage=targets[0])
+    lost = [(node, o) for node, o in mine if not is_of_storage(node)]
+    nodes = sorted({node for node, _ in lost})
+    root = _narrowed(root, [o for _, o in lost])
+    told = [o for o in told if any(o.meets(p, families().shared.storage.quiet) for _, p in lost)]
+    targets = sorted({*(o.target for _, o in lost), *(o.target for o in told), *(o.system for o in told)})
     rule = families().shared.storage
     together = _together(mine, rule.enough(known))
-    spared = _is_spared([o for _, o in mine])
+    spared = _is_spared([o for _, o in lost])
     several = bool(together or _together(mine, rule.nodes))
     signs = families().signs(session.sightings, _MAX_SHOWN)
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node does then, so it may be the node's own fault"
+    elif len(nodes) == 1:
+        why = f"{nodes[0]} does not reach {root.storage}: {signs}"
     if session.flaps:
         why += f". It was lost {session.flaps + 1} times"
+    if told:
+        why += f". {of_monitoring(told)}"
     # What most nodes lose at one moment harms what waits for it there, however soon it is back; else it must last.
     ready = sorted(
         min(s.seen_at for s in o.interval.sightings)
@@ -388,16 +306,18 @@ def _named(
             **times,
             certainty=Certainty.LIKELY if several else Certainty.WEAK,
             ready_at=ready[min(len(ready), rule.enough(known)) - 1 if together else 0],
-            alone=(bool(together) or _goes_on(mine)) and not spared,
+            alone=(bool(together) or _goes_on(lost)) and not spared,
             stops=families()[FAMILY].stops if together and not spared else "near",
             brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine),
             was_brief=all(o.is_brief for _, o in mine),
             rule="shared storage" if several else "storage of one node",
             why=why,
             causes=distinct(session.sightings),
+            context=distinct(s for o in told if not o.firm for s in o.interval.sightings),
             facts={
                 "nodes_hit": len(nodes),
                 "storage": tuple(targets[:64]),
+                **monitored(told),
                 **({SPARED: True} if spared else {}),
             },
             candidates=tuple(
@@ -427,6 +347,14 @@ def _host(peer: str) -> str:
     return peer.rpartition(")")[2].rpartition(":")[0]
 
 
+def _narrowed(root: Entity, outages: Sequence[Outage]) -> Entity:
+    """The root, more precisely: the target, where it is one, and clients name it."""
+    targets = {o.target for o in outages}
+    if len(targets) == 1 and any(o.is_named or o.target != o.kind for o in outages):
+        return Entity(root.cluster, storage=targets.pop())
+    return root
+
+
 def _goes_on(outages: Sequence[tuple[str, Outage]]) -> bool:
     """Whether a single node goes on telling of it, or loses it again and again."""
     rule, times = families().shared.storage, Counter(node for node, _ in outages)
@@ -446,50 +374,109 @@ def _covers(fault: SharedFault, hit: bool, hung: Hypothesis, within: timedelta) 
     return hit or h.certainty is not Certainty.WEAK
 
 
+def _told_alone(
+    cluster: str, system: str, outages: Sequence[Outage], incarnations: Incarnations
+) -> list[SharedFault]:
+    """What only its monitoring says of a storage: nobody is told before it has lasted, and a person has to look at it."""
+    firm, rule = [o for o in outages if o.firm], families().shared.storage
+    lasting = [o for o in firm if o.interval.end is None or o.interval.end - o.interval.start >= rule.lasting]
+    found = []
+    for session in _sessions(cluster, system, lasting, incarnations):
+        ids = {s.id for s in session.sightings}
+        mine = [o for o in lasting if any(s.id in ids for s in o.interval.sightings)]
+        targets = sorted({o.target for o in mine})
+        root = Entity(cluster, storage=targets[0] if len(targets) == 1 else system)
+        hypothesis = Hypothesis(
+            place=STORAGE.place,
+            root=root,
+            family=FAMILY,
+            **session.times(),
+            certainty=Certainty.WEAK,
+            ready_at=min(s.seen_at for s in session.sightings) + rule.lasting,
+            stops="never",
+            rule="storage by its monitoring",
+            why=f"{of_monitoring(mine)} for {span(rule.lasting)}, and no node says that it does not reach it",
+            causes=distinct(session.sightings),
+            facts={"nodes_hit": 0, "storage": tuple(targets[:64]), **monitored(mine)},
+        )
+        found.append(SharedFault(hypothesis, {}))
+    return found
+
+
 def _unnamed(
     cluster: str,
     loose: Sequence[tuple[str, Hypothesis]],
     known: int,
     within: timedelta,
     incarnations: Incarnations,
-) -> list[SharedFault]:
-    """Hung tasks on many nodes at once."""
-    root = Entity(cluster, storage=UNNAMED)
-    stretches: list[FiringInterval] = []
+    told: Mapping[str, Sequence[Outage]],
+) -> tuple[list[SharedFault], set[str]]:
+    """Hung tasks on many nodes at once. Returns them, and which of the storages that monitoring tells of (`told`) they wait for.
+
+    Beside the one storage that is not reached by what its monitoring says fewer are enough.
+    """
+    stretches: dict[str, list[FiringInterval]] = defaultdict(list)
     members: dict[str, tuple[str, Hypothesis]] = {}
     for episode in split_at_gaps(loose, lambda p: p[1].fault_at, within):
-        if len({node for node, _ in episode}) >= families().shared.storage.hung(known):
-            lines = tuple(h.causes[0] for _, h in episode)
-            until = lines[-1].at + families().shared.storage.quiet
-            stretches.append(FiringInterval(lines[0].at, lines[-1].at, until, lines))
+        lines = tuple(h.causes[0] for _, h in episode)
+        system, firm = only_one(told, lines[0].at, lines[-1].at)
+        rule = families().shared.storage
+        needed = rule.enough(known) if firm else rule.hung(known)
+        if len({node for node, _ in episode}) >= needed:
+            until = lines[-1].at + rule.quiet
+            stretches[system].append(FiringInterval(lines[0].at, lines[-1].at, until, lines))
             members |= {h.causes[0].id: (node, h) for node, h in episode}
-    return [
-        _hanging(root, session, [members[s.id] for s in session.sightings], known)
-        for session in incarnations.sessions(root, families()[FAMILY].domain, stretches)
+    faults = [
+        _hanging(root, session, [members[s.id] for s in session.sightings], known, told.get(system, ()))
+        for system, found in sorted(stretches.items())
+        for root in (Entity(cluster, storage=system),)
+        for session in incarnations.sessions(root, families()[FAMILY].domain, found)
     ]
+    return faults, stretches.keys() - {UNNAMED}
 
 
 def _hanging(
-    root: Entity, session: Session, mine: Sequence[tuple[str, Hypothesis]], known: int
+    root: Entity,
+    session: Session,
+    mine: Sequence[tuple[str, Hypothesis]],
+    known: int,
+    told: Sequence[Outage],
 ) -> SharedFault:
     nodes = sorted({node for node, _ in mine})
     rule = families().shared.storage
     ready: list[datetime] = sorted(h.ready_at for _, h in mine)
     until = max(h.fault_at for _, h in mine) + rule.quiet
+    targets = sorted({o.target for o in told})
+    if len(targets) == 1:
+        root = Entity(root.cluster, storage=targets[0])
+    firm = any(o.firm for o in told)
+    what = "they wait for a storage that no line names"
+    if told:
+        what = f"they wait for {root.storage}, the only storage that is complained of then. {of_monitoring(told)}"
     hypothesis = Hypothesis(
         place=STORAGE.place,
         root=root,
         family=FAMILY,
         **session.times(*(s.at for _, h in mine for s in h.causes if s.at <= until)),
         certainty=Certainty.LIKELY,
-        ready_at=ready[min(len(ready), rule.hung(known)) - 1],
+        ready_at=ready[min(len(ready), rule.enough(known) if firm else rule.hung(known)) - 1],
         # A task of a busy host hangs for two minutes now and then: of some hosts that counts where a job stands still.
-        alone=len(nodes) >= rule.most(known),
+        alone=firm or len(nodes) >= rule.most(known),
         stops="near",
         rule="hung tasks on many nodes",
-        why=f"tasks hang in the kernel on {len(nodes)} nodes within minutes: they wait for a storage that no line names",
-        causes=distinct(s for _, h in mine for s in h.causes[:2]),
-        facts={"nodes_hit": len(nodes)},
+        why=f"tasks hang in the kernel on {len(nodes)} nodes within minutes: {what}",
+        causes=distinct(
+            (
+                *(s for o in told if o.firm for s in o.interval.sightings),
+                *(s for _, h in mine for s in h.causes[:2]),
+            )
+        ),
+        context=distinct(s for o in told if not o.firm for s in o.interval.sightings),
+        facts={
+            "nodes_hit": len(nodes),
+            **({"storage": tuple(targets[:64])} if told else {}),
+            **monitored(told),
+        },
         nodes=tuple(nodes),
     )
     return SharedFault(hypothesis, {h.id: node for node, h in mine})

@@ -373,10 +373,32 @@ _DEVICE_NUMBER = re.compile(r"(?<=[a-z_])\d+")
 _LEVELS = [Certainty.WEAK, Certainty.LIKELY, Certainty.DECISIVE]
 
 
+_STORAGE_NAMES = (
+    "target",
+    "server",
+    "peer",
+    "filesystem",
+    "storage_cluster",
+    "device",
+    "osd",
+    "mds",
+    "mount",
+)
+
+
 def storage_system(sighting: Sighting) -> str | None:
-    """The storage target or server that a line names, by the first of its names that it gives."""
-    names = ("target", "server", "peer", "device", "osd", "mds")
-    return next((text for name in names if (text := sighting.text(name))), None)
+    """The storage target or server that a line names, by the first of its names that it gives.
+
+    A mere number is told with the system that counts so: `beegfs 917`.
+    """
+    found = next((text for name in _STORAGE_NAMES if (text := sighting.text(name))), None)
+    return f"{storage_kind(sighting)} {found}" if found is not None and found.isdecimal() else found
+
+
+def storage_kind(sighting: Sighting) -> str:
+    """Of which system a storage is (`lustre`, `nfs`), as far as a line or an alert tells; else its subtype."""
+    subtype = sighting.text("subtype")
+    return (sighting.text("system") if subtype == "remote_filesystem" else "") or subtype
 
 
 def is_gauge(sighting: Sighting) -> bool:

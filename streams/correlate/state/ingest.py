@@ -24,7 +24,7 @@ from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.nic_names import merged, naming
 from streams.correlate.state.node_groups import node_group
-from streams.correlate.state.place import Place, Touched, of_whole
+from streams.correlate.state.place import Place, Touched, of_storage, of_whole
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
@@ -187,6 +187,8 @@ class Ingest:
         if seen.kind in _OF_NODES_ONLY:
             if entity.node:
                 self._of_node(entity.node, seen, touched)
+            elif entity.storage:
+                self._on_node(of_storage(entity.storage), seen, touched)
             elif entity.switch and is_failing(seen):
                 self._on_port(of_whole(entity.switch), seen, touched)
             elif entity.switch and seen.kind == SignalKind.UNKNOWN:

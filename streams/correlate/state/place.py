@@ -46,6 +46,19 @@ def of_whole(switch: str) -> str:
     return f"{switch}/"
 
 
+_STORAGE = "storage/"
+
+
+def of_storage(name: str) -> str:
+    """The name under which it is kept, beside the hosts, what is said of a storage itself by nobody who mounts it."""
+    return f"{_STORAGE}{name}"
+
+
+def is_of_storage(name: str) -> bool:
+    """Whether what is kept under this name of a host is said of a storage itself."""
+    return name.startswith(_STORAGE)
+
+
 class GroupKind(StrEnum):
     """What the nodes of a group share; every other kind is a part's (`inventory/parts.yaml`)."""
 
