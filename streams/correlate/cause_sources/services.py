@@ -76,7 +76,10 @@ class ServiceCauses(CauseSource):
             if name.partition("/")[0] == WEBHOOK:
                 heard = [replace(one, owner=_owner(one.job)) for one in heard]
             created = self._created({one.owner.namespace for one in (*heard, *others) if one.owner})
-            after = service_faults(self._cluster, name, heard, self._incarnations, mine, others, created)
+            witnesses = self.others.expiries(name)
+            after = service_faults(
+                self._cluster, name, heard, self._incarnations, mine, others, created, witnesses
+            )
             if after:
                 self._faults[name] = after
                 self._causes.note(after)

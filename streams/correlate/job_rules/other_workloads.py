@@ -2,7 +2,7 @@
 
 Only by its own words: its pods' events, or its controller's, name the registry, the webhook, the storage or the resolver. That
 something failed at the same time says nothing on a busy cluster. Nothing is decided by them but that a webhook fails
-(`refusals.py`).
+(`refusals.py`) and, beside a job that says so too, that the certificate of a registry has expired.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted
 from streams.correlate.job_rules.refusals import Owner
 from streams.correlate.job_rules.services import (
+    REGISTRY,
     WEBHOOK,
     Complaints,
     complaints,
     is_firm,
     service_policy,
+    stays,
     thinned,
 )
 from streams.correlate.sightings import Sighting, order
@@ -98,6 +100,13 @@ class OtherWorkloads:
         return [
             Complaints(key, tuple(sorted(lines, key=order)), owner) for key, (owner, lines) in found.items()
         ]
+
+    def expiries(self, service: str) -> list[Sighting]:
+        """What is said of a certificate of a registry that has expired, in order of time."""
+        if service.partition("/")[0] != REGISTRY:
+            return []
+        found = (s for mine in self._by_service.get(service, {}).values() for s in mine if stays(s))
+        return sorted(found, key=order)
 
     def kept_from_starting(self, h: Hypothesis, shown: Sequence[JobRef] = ()) -> list[JobRef]:
         """The workloads that a shared fault keeps from starting, by their own words; by key, in order.

@@ -161,11 +161,13 @@ def service_faults(
     own_pods: Sequence[Sighting] = (),
     others: Sequence[Complaints] = (),
     created: Created | None = None,
+    witnesses: Sequence[Sighting] = (),
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
     `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections. `others` is what
-    it refuses to create for other workloads, and `created` tells what it let pass.
+    it refuses to create for other workloads, and `created` tells what it let pass. `witnesses` are what pods of others say of a
+    certificate of it that has expired: together with a job's own words they tell that it is not one node's clock.
     """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:
@@ -182,8 +184,8 @@ def service_faults(
             told_of = [
                 part
                 for part in split_at_gaps(of_jobs, lambda s: s.at, rule.over)
-                if _known_at(part, owner, kind) is not None
-                and _on_several_nodes(part)
+                if _known_at(part, owner, kind, witnesses) is not None
+                and _on_several_nodes((*part, *_at_that_time(part, witnesses)))
                 and any(map(is_firm, part))
             ]
         for part in told_of:
@@ -196,7 +198,7 @@ def service_faults(
         mine = sorted(session.sightings, key=order)
         there = [s for s in lines if session.start <= s.at <= session.last]
         fails = refusals.known_at(there)
-        together = _known_at([s for s in mine if s.id in owner], owner, kind)
+        together = _known_at([s for s in mine if s.id in owner], owner, kind, witnesses)
         seen_at = min((at for at in (fails, together) if at is not None), default=None)
         if seen_at is None:
             continue
@@ -229,7 +231,7 @@ def service_faults(
                 facts={
                     "jobs_hit": len(jobs),
                     "service": kind,
-                    **({EXPIRED: True} if any(map(_stays, mine)) else {}),
+                    **({EXPIRED: True} if any(map(stays, mine)) else {}),
                 },
                 stops="never",
             )
@@ -362,26 +364,37 @@ def _why_fails(owners: int, signs: str, service: str) -> str:
     return f"{what}: {signs}. That is {service}, whoever asks"
 
 
-def _known_at(lines: Sequence[Sighting], owner: Mapping[str, str], kind: str) -> datetime | None:
+def _at_that_time(lines: Sequence[Sighting], witnesses: Sequence[Sighting]) -> list[Sighting]:
+    """What others say while these lines go on, or minutes before."""
+    within = service_policy().within
+    return [s for s in witnesses if lines[0].at - within <= s.at <= lines[-1].at + within] if lines else []
+
+
+def _known_at(
+    lines: Sequence[Sighting], owner: Mapping[str, str], kind: str, witnesses: Sequence[Sighting]
+) -> datetime | None:
     """When it was known first that it is the service: by several jobs, or by one to which it goes on saying that it is ill."""
     together, rule = _together_at(lines, owner), service_policy()
     if kind not in rule.alone or not lines:
         return together
-    expired = _expired_at(lines) if kind == REGISTRY else None
+    told = sorted((*lines, *_at_that_time(lines, witnesses)), key=order)
+    expired = _expired_at(told) if kind == REGISTRY and any(map(stays, lines)) else None
+    expired = expired and max(expired, lines[0].seen_at)
     if together is not None:
         return min(together, expired or together)
     lasted = (s.seen_at for s in lines if s.at - lines[0].at >= timedelta(seconds=rule.lasts_s))
     return min((at for at in (expired, *lasted) if at is not None), default=None)
 
 
-def _stays(s: Sighting) -> bool:
+def stays(s: Sighting) -> bool:
+    """Whether it does not get better by itself."""
     rule = families().rule(s)
     return rule is not None and rule.stays
 
 
 def _expired_at(lines: Sequence[Sighting]) -> datetime | None:
     """When two nodes had said for long enough that its certificate has expired: a clock that is wrong is one node's."""
-    told = [s for s in lines if _stays(s) and s.entity.node is not None]
+    told = [s for s in lines if stays(s) and s.entity.node is not None]
     second = next((s for s in told if s.entity.node != told[0].entity.node), None)
     if second is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def fabric() -> World:
     return World([*cluster({"llama": ["a1", "a2"]}), *cables])
 
 
-def warned(cable: int, seconds: float, **more: Attribute) -> Signal:
+def warned(cable: int, seconds: float, **more: Any) -> Signal:
     """What a fabric manager, a switch or a diagnostic run says of the far end of a cable."""
     return port("spine-1", f"2/{cable}/1", seconds, subtype="errors", **more)
 

@@ -45,6 +45,49 @@ def test_what_else_a_registry_keeps_from_starting_is_named_beside_its_incident(s
     assert incident.other_workloads.names == ("Notebook home/nb", "Pod ci/build-7-x2v5k")
 
 
+def expired(pod: PodRef, node: str, seconds: float, registry: str = REGISTRY) -> list[Signal]:
+    said: dict[str, Any] = {
+        "subtype": "image_pull",
+        "registry": registry,
+        "certificate": "certificate has expired",
+    }
+    return [
+        _signal("job.failed", Entity(CLUSTER, node=node, pod=pod), seconds + 40.0 * i, said) for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize("seed", [None, 4, 5])
+def test_an_expired_certificate_of_a_registry_is_known_by_one_job_and_a_build_on_another_node(
+    seed: int | None,
+) -> None:
+    """No clock of a node is why, so it is the registry, and not the image of that one job."""
+    world = World(busy())
+    job_s = expired(PodRef("train", "llm-0-worker-1"), "n1", 0)
+    world.play([*everyday(), *job_s, *expired(BUILD, "n7", 20)], 400, seed)
+    incident = world.only()
+    assert incident.root.key == f"part/registry/{REGISTRY}"
+    assert [one.name for one in incident.jobs] == ["llm-0"]
+    assert incident.other_workloads is not None
+    assert incident.other_workloads.names == ("Pod ci/build-7-x2v5k",)
+
+
+BUILDS_ALONE: dict[str, list[Signal]] = {
+    "two builds": [*expired(BUILD, "n7", 0), *expired(PodRef("ci", "build-8"), "n8", 20)],
+    "another registry": [
+        *expired(PodRef("train", "llm-0-worker-1"), "n1", 0), *expired(BUILD, "n7", 20, "registry.west.example")
+    ],
+    "the same node": [*expired(PodRef("train", "llm-0-worker-1"), "n1", 0), *expired(BUILD, "n1", 20)],
+    "hours before": [*expired(BUILD, "n7", -9000), *expired(PodRef("train", "llm-0-worker-1"), "n1", 0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUILDS_ALONE)
+def test_no_registry_is_at_fault_by_what_builds_say_alone(name: str) -> None:
+    world = World(busy())
+    world.play([*everyday(), *BUILDS_ALONE[name]], 200)
+    assert [one for one in world.incidents() if one.root.part is not None] == []
+
+
 def _decided(incident: Incident) -> Incident:
     # Signals are numbered as they are made, so their ids differ between two stories.
     return replace(incident, proofs=(), other_workloads=None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 
-from streams.model.signal import Attribute, Signal
+from streams.model.signal import Signal
 from tests.streams.correlate.world import FOUR, World, cluster, sign, timeouts
 
 CLIENTS = [f"n{i}" for i in range(1, 9)]
@@ -24,7 +25,7 @@ def gone(
     """What kernels of all clients say of these OSDs, monitors or metadata servers; where they name a host, one of each."""
     found = []
     for (i, node), (k, name) in product(enumerate(CLIENTS), enumerate(names)):
-        more: dict[str, Attribute] = {part: int(name[3:]), "device": name}
+        more: dict[str, Any] = {part: int(name[3:]), "device": name}
         if hosts:
             more["peer"] = f"(1){hosts[k]}:680{k}"
         for at, over in ((seconds, False), (back, True)):
