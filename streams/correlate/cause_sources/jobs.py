@@ -28,7 +28,7 @@ from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.job_progress import moves_of
 from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import first_name
+from streams.correlate.state.repeat_faults import first_gpu_name, first_name, first_rank_name
 from streams.correlate.state.rows import DocumentRow, JobRow, PastFault
 from streams.inventory.leaf_names import may_hang_on
 from streams.model.entity import Entity
@@ -174,6 +174,8 @@ class JobCauses(CauseSource):
             own_closed=self._own_closed(key) if failed or codes or reports else {},
             hangs_closed=self._closings(key, IncidentFamily.HANG) if reports else {},
             firsts=self._firsts({p.node for p in placements}),
+            gpu_firsts=self._gpu_firsts({p.node for p in placements}),
+            rank_firsts=self._rank_firsts,
             shortages=self._services.of_job(key),
             rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
             storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),
@@ -203,6 +205,17 @@ class JobCauses(CauseSource):
             return {}
         rows = ((node, self._state.histories.get(first_name(node))) for node in nodes)
         return {node: row.faults for node, row in rows if row is not None}
+
+    def _gpu_firsts(self, nodes: set[str]) -> dict[str, tuple[PastFault, ...]]:
+        """By node: earlier jobs that failed first on a GPU of it."""
+        if not self._state.histories:
+            return {}
+        rows = ((node, self._state.histories.get(first_gpu_name(node))) for node in nodes)
+        return {node: row.faults for node, row in rows if row is not None}
+
+    def _rank_firsts(self, rank: int) -> tuple[PastFault, ...]:
+        row = self._state.histories.get(first_rank_name(rank))
+        return row.faults if row is not None else ()
 
     def _attached(self, causes: Iterable[Hypothesis], nodes: set[str]) -> dict[str, frozenset[str]]:
         """The switches of each node of which any is known, where it matters; by names of racks and leafs where none is of any."""

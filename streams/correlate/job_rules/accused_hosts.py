@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.first_failures import (
+    FirstGpu,
     accusation,
     accusers,
     any_first_host,
@@ -13,7 +14,9 @@ from streams.correlate.job_rules.first_failures import (
     circumstances,
     crashed_on,
     earlier_firsts,
+    first_gpu,
     first_host,
+    gpu_accusers,
 )
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.verdict import JobVerdict, Suspicion
@@ -48,24 +51,43 @@ class AccusedHosts:
         evidence = self._evidence
         there = self._there(burst)
         host = first_host(burst, there)
+        at = first_gpu(burst, there)
         if host is None:
-            return self._accuse_known(verdict, burst, there)
+            return self._accuse_known(verdict, burst, there) or self._accuse_gpu(verdict, burst, at)
         before = self._seen.setdefault(host, [])
         own = {name: [fault for _, fault in crashes] for name, crashes in self._seen.items()}
         earlier = earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start, own, burst)
         past = PastFault(
-            "", IncidentFamily.APPLICATION, burst.start, None, evidence.job.key, circumstances(there, burst)
+            "",
+            IncidentFamily.APPLICATION,
+            burst.start,
+            None,
+            evidence.job.key,
+            circumstances(there, burst),
+            at.name if at is not None else None,
         )
         before.append((burst, past))
         if not earlier:
-            return False
-        suspect = self._suspect(verdict, burst, host, earlier)
+            return self._accuse_gpu(verdict, burst, at)
+        suspect = self._suspect(verdict, burst, host, earlier, at)
         for crash, _ in before:
             verdict.claim(suspect, crash, crash.sightings)
             if crash is not burst:
                 self.accused.append((crash, suspect))
             for crashes in loose.values():
                 crashes[:] = [c for c in crashes if c is not crash]
+        return True
+
+    def _accuse_gpu(self, verdict: JobVerdict, burst: Burst, at: FirstGpu | None) -> bool:
+        """Suspect the GPU on which the job ended first, if ranks of other jobs did before, be it of jobs on that host alone."""
+        evidence = self._evidence
+        if at is None:
+            return False
+        known = evidence.rank_firsts(at.rank)
+        earlier = gpu_accusers(at, evidence.job, evidence.gpu_firsts, known, burst.start)
+        if not earlier:
+            return False
+        verdict.claim(self._suspect(verdict, burst, at.node, earlier, at), burst, burst.sightings)
         return True
 
     def _accuse_known(self, verdict: JobVerdict, burst: Burst, there: Sequence[Placement]) -> bool:
@@ -76,9 +98,16 @@ class AccusedHosts:
         verdict.claim(self._suspect(verdict, burst, host, earlier), burst, burst.sightings)
         return True
 
-    def _suspect(self, verdict: JobVerdict, burst: Burst, host: str, earlier: Sequence[PastFault]) -> Suspect:
+    def _suspect(
+        self,
+        verdict: JobVerdict,
+        burst: Burst,
+        host: str,
+        earlier: Sequence[PastFault],
+        at: FirstGpu | None = None,
+    ) -> Suspect:
         ready_at = burst.seen_at + self._config.application_settle
-        finding, episode = accusation(host, earlier), as_episode(burst)
+        finding, episode = accusation(host, earlier, at), as_episode(burst)
         verdict.suspicions.append(Suspicion(host, self._evidence.job, finding, episode, ready_at, ()))
         suspect = Suspect(Place(PlaceKind.NODE, host))
         self.accused.append((burst, suspect))

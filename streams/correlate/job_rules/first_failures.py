@@ -6,6 +6,10 @@ again where it crashes in another way, as a program does whose memory or results
 Somebody who starts a program over and over under other names or numbers, on the nodes that they have, is one job (`_is_kin`).
 Rank 0 proves nothing: programs fail there first. Only that other jobs crash there in other ways does, for a bad program crashes
 in its own way each time. On a host that is accused already whatever fails first there is of the same fault.
+
+So it is with a GPU, where the job's own words tell which rank failed first and which GPU that holds. There jobs on one host alone
+count as well, each once however often it is started again: what fails in the same rank is a program, until it is three of them on
+one GPU, on no other GPU of that host as often, and not in the same rank on other hosts.
 """
 
 from __future__ import annotations
@@ -14,16 +18,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.rank_assignment import gpus_of
 from streams.correlate.job_rules.rank_reports import Episode, rank_report
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import PastFault
 from streams.model.digest import digest
-from streams.model.entity import JobRef
+from streams.model.entity import Gpu, JobRef
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
 
@@ -53,6 +59,8 @@ _SESSION = timedelta(hours=1)
 """Of Slurm's jobs nobody tells the owner: who uses the same nodes so soon after is most likely the same person."""
 _RUN_OF = r"(?:[-_.](?:\d[\da-f]*|[a-z]|(?:retry|run|try|v|rerun)\d*)|\d+)+$"
 """The end of a name that tells the runs of one program apart."""
+_NEAR = timedelta(days=1)
+"""How long before the first death on a GPU others in the same rank speak for a program."""
 _MANY_HOSTS = 3
 """Of two hosts one fails first twice in a row by mere chance."""
 
@@ -124,6 +132,80 @@ def _first(burst: Burst, placements: Sequence[Placement]) -> str | None:
     if len(first) > 1:
         first &= {node for s, node in words if crashed(s) and s.at - began < _LEAD}
     return first.pop() if len(first) == 1 else None
+
+
+class FirstGpu(NamedTuple):
+    """The GPU on which a job ended first, and the rank that stood there. A GPU that no address names goes by its index."""
+
+    node: str
+    gpu: Gpu
+    rank: int
+
+    @property
+    def name(self) -> str:
+        """As it is kept: `NODE/GPU`."""
+        return f"{self.node}/{self.gpu.key}"
+
+
+def first_gpu(burst: Burst, placements: Sequence[Placement]) -> FirstGpu | None:
+    """The GPU of the one rank that failed first, where the job's words tell which that is and what it holds."""
+    host = _first(burst, placements)
+    words = sorted((s.at, s.id, s) for s in burst.failures if host and _stands(s, placements) == host)
+    near = [s for at, _, s in words if at - words[0][0] < _LEAD]
+    held = {one for s in near if (one := _holds(s, placements)) is not None}
+    if len(held) > 1:
+        # The others of its host abort when it is gone.
+        held = {one for s in near if crashed(s) and (one := _holds(s, placements)) is not None}
+    return held.pop() if len(held) == 1 else None
+
+
+def _holds(s: Sighting, placements: Sequence[Placement]) -> FirstGpu | None:
+    """The GPU of the rank that a line is about: by its address, or by its place among those of a pod with a whole host's."""
+    rank, local = _rank(s, placements), s.number("local_rank")
+    pod = s.entity.pod.key if s.entity.pod else None
+    here = next((p for p in placements if (rank in p.ranks if rank is not None else p.pod == pod)), None)
+    if here is None:
+        return None
+    if rank is not None and (gpu := gpus_of([here], [rank]).get(rank)) is not None:
+        return FirstGpu(here.node, gpu, rank)
+    index = rank - here.ranks[0] if rank is not None and here.ranks else local
+    whole = here.gpus >= policy().own_failures.gpus_a_node
+    if index is None or not whole or index >= here.gpus:
+        return None
+    return FirstGpu(here.node, Gpu(index=index), rank if rank is not None else index)
+
+
+def gpu_accusers(
+    at: FirstGpu,
+    job: JobRef,
+    history: Mapping[str, Sequence[PastFault]],
+    in_rank: Sequence[PastFault],
+    when: datetime,
+) -> list[PastFault]:
+    """Earlier deaths of other jobs that began on this GPU, one of each job, if they are enough to accuse it.
+
+    Args:
+        at: Where the job failed first.
+        job: The job.
+        history: By node, those that failed first on a GPU of it.
+        in_rank: Those that failed first in the rank of that number, wherever it stood.
+        when: When the job failed.
+    """
+    if at.rank == 0:
+        return []
+    there = [f for f in _before(history.get(at.node, ()), when) if f.job != job.key]
+    mine = {f.job: f for f in there if f.device == at.name}
+    if len(mine) + 1 < policy().repeats.first_on_host:
+        return []
+    since = min(f.fault_at for f in mine.values())
+    others = {f.job for f in there if f.device != at.name}
+    # A rank that fails on other hosts is a program's, and its jobs may have failed here in it as well.
+    alike = [f for f in in_rank if f.fault_at < when and f.device != at.name]
+    follows = {f.job for f in alike if f.job in mine or f.job == job.key}
+    elsewhere = {f.job for f in alike if f.fault_at >= since - _NEAR}
+    left = sorted((f for f in mine.values() if f.job not in follows), key=lambda f: (f.fault_at, f.incident))
+    enough = len(left) + 1 >= policy().repeats.first_on_host and job.key not in follows
+    return left if enough and len(others) <= len(left) and len(elsewhere) <= len(left) else []
 
 
 def suspected_host(finding: HangFinding, placements: Sequence[Placement]) -> str | None:
@@ -313,8 +395,11 @@ def _before(found: Iterable[PastFault], at: datetime) -> Iterable[PastFault]:
     return (f for f in found if since <= f.fault_at < at)
 
 
-def accusation(node: str, earlier: Sequence[PastFault]) -> HangFinding:
-    """What the history says, as far as a history goes: somebody is asked."""
+def accusation(node: str, earlier: Sequence[PastFault], at: FirstGpu | None = None) -> HangFinding:
+    """What the history says, as far as a history goes: somebody is asked. `at` is the GPU on which this one began, if known.
+
+    It is the GPU that is named where all began there.
+    """
     jobs = list(dict.fromkeys((f.job or "").partition("/")[2].lstrip("/") for f in earlier))
     days = sorted({f.fault_at.date().isoformat() for f in earlier})
     why = (
@@ -326,6 +411,9 @@ def accusation(node: str, earlier: Sequence[PastFault]) -> HangFinding:
             f"the memory of {node} ran out as a whole, time and again: the kernel killed ranks of {', '.join(jobs[:4])} "
             f"({', '.join(days[:4])}) there and on no other of their nodes, so something else on it takes the memory"
         )
+    if at is not None and all(f.device == at.name for f in earlier):
+        why += f"; each time in the rank that stood on its GPU {at.gpu.key}, now rank {at.rank}"
+        return HangFinding(node, Certainty.LIKELY, RULE, why, ranks=(at.rank,), suspects=(node,), gpu=at.gpu)
     return HangFinding(node, Certainty.LIKELY, RULE, why, suspects=(node,))
 
 

@@ -11,7 +11,7 @@ from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.connection_votes import only_deaths
 from streams.correlate.job_rules.culprit import ERRORS_ONLY, MISMATCH, HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, time_needed, was_outlived
-from streams.correlate.job_rules.first_failures import circumstances, first_host, suspected_host
+from streams.correlate.job_rules.first_failures import circumstances, first_gpu, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.start_failures import tries_to_start
@@ -20,7 +20,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.placement import Placement
-from streams.correlate.state.repeat_faults import FIRST_HOST, FIRST_NODES
+from streams.correlate.state.repeat_faults import FIRST_GPU, FIRST_HOST, FIRST_NODES, FIRST_RANK
 from streams.model.clock import span, to_the_second
 from streams.model.entity import Entity
 from streams.model.incident import Audience, Candidate, Certainty
@@ -61,6 +61,8 @@ def application_root(
     there = placed_at(evidence.placements, burst.start, config)
     if (host := first_host(burst, there)) is not None:
         facts |= {FIRST_HOST: host, FIRST_NODES: circumstances(there, burst)}
+    if (at := first_gpu(burst, there)) is not None and at.rank:
+        facts |= {FIRST_GPU: at.name, FIRST_RANK: at.rank, FIRST_NODES: circumstances(there, burst)}
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
     if (place := burst.gpu) is not None and place.gpu is not None:

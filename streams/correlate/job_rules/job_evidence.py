@@ -68,6 +68,10 @@ class JobEvidence:
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
     firsts: Mapping[str, Sequence[PastFault]] = field(default_factory=dict)
+    gpu_firsts: Mapping[str, Sequence[PastFault]] = field(default_factory=dict)
+    """By node of the job: earlier jobs that failed first on a GPU of it, as far as their own words tell which."""
+    rank_firsts: Callable[[int], Sequence[PastFault]] = lambda rank: ()
+    """Earlier jobs that failed first in the rank of a number, wherever it stood."""
     """By node of the job: earlier jobs that failed first there."""
     shortages: Sequence[Shortage] = ()
     """Faults of services that it complains of, together with other jobs."""

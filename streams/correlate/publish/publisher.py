@@ -39,10 +39,11 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import (
-    FIRST_HOST,
+    FIRST_GPU,
     FIRST_NODES,
     RepeatFaults,
-    first_name,
+    first_names,
+    host_of_first,
     names_of,
     untold_fault,
 )
@@ -308,9 +309,7 @@ class Publisher:
     def _changed(self, histories: set[str]) -> None:
         """Histories have changed: incidents are counted again, and jobs on hosts of first failures judged again."""
         self._recounted |= histories
-        self.first_hosts |= {
-            name.removeprefix(first_name("")) for name in histories if name.startswith(first_name(""))
-        }
+        self.first_hosts |= {host for name in histories if (host := host_of_first(name)) is not None}
 
     def _counted(self, incident: Incident) -> Incident:
         """The incident with the facts about earlier ones of the same faulty entity."""
@@ -510,12 +509,15 @@ def _nodes(h: Hypothesis) -> set[str]:
 
 
 def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFault]]:
-    """A job's failures by the host on which it failed first, of those where one was first."""
+    """A job's failures by the histories of where it failed first, of those where one was first."""
     found: dict[str, list[PastFault]] = {}
     for h in failures:
-        if host := h.facts.get(FIRST_HOST):
-            fault = untold_fault(h.id, h.family, h.fault_at, job, str(h.facts.get(FIRST_NODES) or ""))
-            found.setdefault(str(host), []).append(fault)
+        nodes, device = str(h.facts.get(FIRST_NODES) or ""), h.facts.get(FIRST_GPU)
+        for name in first_names(h.facts):
+            fault = untold_fault(
+                h.id, h.family, h.fault_at, job, nodes, str(device) if device is not None else None
+            )
+            found.setdefault(name, []).append(fault)
     return found
 
 

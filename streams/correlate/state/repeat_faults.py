@@ -20,11 +20,11 @@ from streams.model.signal import Attribute
 
 def names_of(incident: Incident) -> tuple[str, ...]:
     """The names under which an incident is counted: those of its faulty entity; or the way in which a job's own code failed, and
-    the host on which the job failed first.
+    the host, GPU and rank on which the job failed first.
     """
-    job, signature, host = incident.root.job, incident.facts.get("signature"), incident.facts.get(FIRST_HOST)
+    job, signature = incident.root.job, incident.facts.get("signature")
     crash = (f"{_CRASH}{job.key}/{signature}",) if job is not None and signature else ()
-    first = (first_name(str(host)),) if job is not None and host else ()
+    first = first_names(incident.facts) if job is not None else ()
     return (*_names_of_entity(incident.root), *crash, *first)
 
 
@@ -46,12 +46,40 @@ def _names_of_entity(root: Entity) -> tuple[str, ...]:
 FIRST_HOST, FIRST_NODES = "first_host", "first_nodes"
 """Facts of a job's own incident: the host on which the job failed first, and a name for the set of its nodes."""
 
+FIRST_GPU, FIRST_RANK = "first_gpu", "first_rank"
+"""The GPU on which it failed first, as `NODE/GPU`, and the rank that stood there, where the job's own words tell."""
+
 _CRASH = "crash/"
 
 
 def first_name(node: str) -> str:
     """The name of a host's history of jobs that failed first on it."""
     return f"first/{node}"
+
+
+def first_gpu_name(node: str) -> str:
+    """The name of the history of jobs that failed first on a GPU of this host, also of those on it alone."""
+    return f"first-gpu/{node}"
+
+
+def first_rank_name(rank: int) -> str:
+    """The name of the history of jobs that failed first in the rank of this number, on whatever GPU."""
+    return f"first-rank/{rank}"
+
+
+def first_names(facts: Mapping[str, Attribute]) -> tuple[str, ...]:
+    """The names of the histories in which a job's failure counts that began on one host or GPU."""
+    host, device, rank = facts.get(FIRST_HOST), facts.get(FIRST_GPU), facts.get(FIRST_RANK)
+    found = [first_name(str(host))] if host else []
+    if device and isinstance(rank, int):
+        found += [first_gpu_name(str(device).partition("/")[0]), first_rank_name(rank)]
+    return tuple(found)
+
+
+def host_of_first(name: str) -> str | None:
+    """The host whose jobs are judged again when this history changes; None for any other history."""
+    kind, _, host = name.partition("/")
+    return host if kind in ("first", "first-gpu") else None
 
 
 class RepeatFaults:
@@ -91,17 +119,16 @@ class RepeatFaults:
     def record_untold(
         self, job: str, failures: Mapping[str, Sequence[PastFault]], since: datetime
     ) -> set[str]:
-        """Count a job's failures that are no incidents for the hosts on which it failed first (`failures`, by host).
+        """Count a job's failures that are no incidents for where it failed first (`failures`, by name of a history).
 
         What was counted so before and is none of them any more is taken out, but for what is older than `since`: its evidence is
         forgotten. Returns the histories that it changed.
         """
-        firsts = {first_name(host): faults for host, faults in failures.items()}
         changed, left = set(), set()
-        for name in sorted({*firsts, *self._untold.get(job, ())}):
+        for name in sorted({*failures, *self._untold.get(job, ())}):
             row = self._state.histories.get(name, HistoryRow())
             faults = {f.incident: f for f in row.faults if not (_is_untold(f, job) and f.fault_at >= since)}
-            faults |= {f.incident: f for f in firsts.get(name, ())}
+            faults |= {f.incident: f for f in failures.get(name, ())}
             latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
             if self._keep(name, tuple(latest)):
                 changed.add(name)
@@ -164,21 +191,24 @@ class RepeatFaults:
         return known
 
 
-def untold_fault(incident: str, family: str, at: datetime, job: str, nodes: str) -> PastFault:
+def untold_fault(
+    incident: str, family: str, at: datetime, job: str, nodes: str, device: str | None = None
+) -> PastFault:
     """A failure that is counted though it is no incident. Its number, and so its id, may be given again once it is forgotten."""
-    return PastFault(f"{incident}/{nodes}", family, at, None, job, nodes)
+    name = f"{incident}/{nodes}" if device is None else f"{incident}/{nodes}/{device}"
+    return PastFault(name, family, at, None, job, nodes, device)
 
 
 def _is_untold(fault: PastFault, job: str) -> bool:
     return fault.job == job and "/" in fault.incident
 
 
-def _job_of(incident: Incident, name: str) -> tuple[str | None, str | None]:
-    """The job and the set of its nodes, where hosts of first failures are counted."""
-    job = incident.root.job
-    if job is None or not name.startswith(first_name("")):
-        return None, None
-    return job.key, str(incident.facts.get(FIRST_NODES) or "")
+def _job_of(incident: Incident, name: str) -> tuple[str | None, str | None, str | None]:
+    """The job, the set of its nodes and the GPU, where hosts, GPUs and ranks of first failures are counted."""
+    job, device = incident.root.job, incident.facts.get(FIRST_GPU)
+    if job is None or name not in first_names(incident.facts):
+        return None, None, None
+    return job.key, str(incident.facts.get(FIRST_NODES) or ""), str(device) if device else None
 
 
 def _order(fault: PastFault) -> tuple[datetime, str]:

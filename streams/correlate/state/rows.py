@@ -290,6 +290,8 @@ class PastFault:
     """The job that failed first on this host, where that is what is counted."""
     nodes: str | None = None
     """Which set of nodes it ran on."""
+    device: str | None = None
+    """The GPU whose rank failed first, as `NODE/GPU`, where the job's own words tell which."""
 
 
 @dataclass(frozen=True, slots=True)
