@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.docs.pages import ROOT, Block
@@ -25,10 +28,16 @@ LINKED = (
     "requirements.lock",
 )
 EXAMPLE = ROOT / "docs/examples/gpu-off-bus"
-SAYS_NO = re.compile(
-    r"faultline (runbook diff|topics diff|whatif|capture \S+ --incident|dead-letters retry|guard reset)"
-)
+SAYS_NO = re.compile(r"faultline (runbook diff|topics diff|whatif|capture \S+ --incident|dead-letters retry)")
 """Commands whose exit code 1 is an answer."""
+
+AT_TERMINAL = re.compile(r"faultline runbook replay \S+ --step")
+"""Commands that wait for keys, and refuse where there is no terminal."""
+KEY_AFTER_S = 0.2
+"""How long whoever sits there watches before the next key."""
+
+TIMEOUT_S = 300.0
+"""How long a block may take: a hang, not a busy machine."""
 
 _RUN = """
 set -o pipefail
@@ -70,11 +79,10 @@ def run(block: Block, folder: Path, **environment: str) -> str:
     own = {key: value for key, value in os.environ.items() if not key.startswith("FAULTLINE_")}
     failed = folder / ".failed"
     failed.write_text("")
-    ended = subprocess.run(
-        ["bash", "--norc", "-c", _RUN + block.text.replace("/var/log/", "./")],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False, input="y\n" * 20,
-        env=own | environment | {"PATH": programs(folder), "PYTHONPATH": str(ROOT), "FAILED": str(failed)},
-    )  # fmt: skip
+    call = ["bash", "--norc", "-c", _RUN + block.text.replace("/var/log/", "./")]
+    env = own | environment | {"PATH": programs(folder), "PYTHONPATH": str(ROOT), "FAILED": str(failed)}
+    in_shell = _with_keys if AT_TERMINAL.search(block.text) else _with_answers
+    ended = in_shell(call, folder, env)
     for line in failed.read_text().splitlines():
         code, _, command = line.partition(" ")
         is_answer = code == "1" and SAYS_NO.match(command)
@@ -83,6 +91,40 @@ def run(block: Block, folder: Path, **environment: str) -> str:
         )
     assert "Traceback" not in ended.stderr, ended.stderr
     return ended.stdout
+
+
+def _with_answers(
+    call: Sequence[str], folder: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell in which every question is answered by yes."""
+    return subprocess.run(
+        call, cwd=folder, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, input="y\n" * 20
+    )  # fmt: skip
+
+
+def _with_keys(call: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a shell at a terminal, at which somebody presses a key whenever nothing more is printed.
+
+    A key is not sent with the prompt: a command that reads single keys drops what was typed before it asked.
+    """
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            call, cwd=folder, env=env, text=True, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as running:
+            os.close(theirs)
+            deadline = time.monotonic() + TIMEOUT_S
+            while time.monotonic() < deadline:
+                try:
+                    out, err = running.communicate(timeout=KEY_AFTER_S)
+                except subprocess.TimeoutExpired:
+                    os.write(ours, b"n")
+                else:
+                    return subprocess.CompletedProcess(call, running.returncode, out, err)
+            running.kill()
+            raise TimeoutError(f"not done after {TIMEOUT_S:g} s: {call[-1]}")
+    finally:
+        os.close(ours)
 
 
 def programs(folder: Path) -> str:

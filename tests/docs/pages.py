@@ -20,10 +20,12 @@ _END = re.compile(r"[|<>();&\n]+")
 
 KAFKA = {
     "capacity", "dead-letters", "digest", "doctor", "drill", "explain", "guard", "incidents", "jobs", "maintenance", "nodes",
-    "report", "rollout", "runs", "shadow", "topics", "why-not", "archive", "capture",
+    "report", "rollout", "runs", "shadow", "why-not", "archive", "capture",
 }  # fmt: skip
 """Commands that read or write Kafka, unless they are given a capture."""
 
+OF_BROKER = {("topics", "apply"), ("topics", "diff")}
+"""Commands about the topics themselves: the embedded broker has no settings of topics."""
 
 HELD_BACK = {
     "docker compose --profile monitoring up": "its images are not made here: tests/deploy/test_compose.py reads its files",
@@ -60,6 +62,7 @@ class Needs(StrEnum):
     NOTHING = "nothing"
     MAKE = "make"
     INSTALLATION = "installation"
+    BROKER = "broker"
     CLUSTER = "cluster"
 
 
@@ -75,6 +78,8 @@ class Block:
     def needs(self) -> Needs:
         """What it needs to run: as much as the neediest of its commands."""
         calls = list(calls_of(self.text))
+        if any(needs_broker(words) for words in calls):
+            return Needs.BROKER
         if any(needs_kafka(words) for words in calls):
             return Needs.INSTALLATION
         programs = {words[0] for words in calls}
@@ -102,8 +107,13 @@ def calls_of(text: str) -> Iterator[list[str]]:
             words = []
 
 
+def needs_broker(words: list[str]) -> bool:
+    """Whether a call needs a real broker, and no process of Faultline."""
+    return words[0] == "faultline" and tuple(words[1:3]) in OF_BROKER
+
+
 def needs_kafka(words: list[str]) -> bool:
-    """Whether a call of `faultline` needs a broker."""
+    """Whether a call of `faultline` needs an installation."""
     if words[0] != "faultline":
         return False
     after = [word for word in words[1:] if not word.startswith("-")]

@@ -1,7 +1,8 @@
 """Every block of commands that README, docs and helps show is executed here, or by the tests beside this one, or is held
 back with a reason (`pages.HELD_BACK`).
 
-Blocks that need an installation run in `test_installation_embedded`, those of `kubectl` in `test_kubectl`.
+Blocks that need an installation run in `test_installation_embedded`, those about topics in `test_broker`, those of `kubectl` in
+`test_kubectl`.
 """
 
 from __future__ import annotations

@@ -8,27 +8,32 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.docs.installations import Installations
 from tests.docs.pages import Block, Needs, command_blocks
-from tests.docs.prepared import Prepared
 
 pytestmark = [pytest.mark.embedded, pytest.mark.asyncio(loop_scope="module")]
 
 FIRST = r"faultline (incidents approve|incidents show|nodes release)"
-LAST = ("guard", "rollout", "maintenance")
-"""Commands after which no run would start or wait any more; in this order at the end."""
-
-
-def when(block: Block) -> int:
-    return max((n + 1 for n, word in enumerate(LAST) if f"faultline {word}" in block.text), default=0)
-
-
-BLOCKS = sorted((b for b in command_blocks() if b.needs is Needs.INSTALLATION), key=when)
+BLOCKS = [block for block in command_blocks() if block.needs is Needs.INSTALLATION]
+CHANGES = """\
+faultline guard kill --reason test
+faultline guard status -o json | jq -e .kill_switch.on
+faultline rollout observe h100 --reason test
+faultline rollout list -o json | jq -e '.pools[0].stage == "observe"'
+faultline maintenance start gpu-01 --until 1h --reason test
+"""
+IS_AT_REST = """\
+faultline guard status -o json | jq -e '.kill_switch.on == false'
+faultline rollout list -o json | jq -e '.pools[0].stage == "act"'
+faultline maintenance list -o json | jq -e '.nodes == []'
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def prepared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prepared]:
-    async with Prepared.installation(tmp_path_factory.mktemp("docs")) as installation:
-        yield installation
+async def installations(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installations]:
+    made = Installations(tmp_path_factory.mktemp("docs"))
+    yield made
+    await made.stop()
 
 
 def of_tier(block: Block) -> object:
@@ -39,5 +44,13 @@ def of_tier(block: Block) -> object:
 
 
 @pytest.mark.parametrize("block", [of_tier(block) for block in BLOCKS])
-async def test_a_block_that_needs_an_installation_does_what_it_says(block: Block, prepared: Prepared) -> None:
-    await prepared.run(block)
+async def test_a_block_that_needs_an_installation_does_what_it_says(
+    block: Block, installations: Installations
+) -> None:
+    await installations.run(block)
+
+
+@pytest.mark.nightly
+async def test_a_block_finds_nothing_of_what_an_earlier_one_changed(installations: Installations) -> None:
+    await installations.run(Block("changes", "sh", CHANGES))
+    await installations.run(Block("is at rest", "sh", IS_AT_REST))
