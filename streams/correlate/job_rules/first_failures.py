@@ -182,7 +182,7 @@ def gpu_accusers(
     in_rank: Sequence[PastFault],
     when: datetime,
 ) -> list[PastFault]:
-    """Earlier deaths of other jobs that began on this GPU, one of each job, if they are enough to accuse it.
+    """Earlier deaths of other jobs that began on this GPU, one of each job, if they are enough programs to accuse it.
 
     Args:
         at: Where the job failed first.
@@ -204,7 +204,8 @@ def gpu_accusers(
     follows = {f.job for f in alike if f.job in mine or f.job == job.key}
     elsewhere = {f.job for f in alike if f.fault_at >= since - _NEAR}
     left = sorted((f for f in mine.values() if f.job not in follows), key=lambda f: (f.fault_at, f.incident))
-    enough = len(left) + 1 >= policy().repeats.first_on_host and job.key not in follows
+    deaths = [_Death(f.job or "", None, f.fault_at) for f in left] + [_Death(job.key, None, when)]
+    enough = _programs(deaths) >= policy().repeats.first_on_host and job.key not in follows
     return left if enough and len(others) <= len(left) and len(elsewhere) <= len(left) else []
 
 

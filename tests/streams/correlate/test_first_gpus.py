@@ -99,6 +99,7 @@ QUIET: dict[str, list[Death]] = {
     "a program under many names whose rank fails on all hosts": [
         (f"sweep{i}", (LEMON, "n08", "n09")[i % 3], 3) for i in range(9)
     ],
+    "one program under the names of its runs": [(f"tune-run{i}", LEMON, 3) for i in range(5)],
     "another GPU each time": [("alpha", LEMON, 1), ("beta", LEMON, 2), ("gamma", LEMON, 3), ("delta", LEMON, 4)],
     "programs in all ranks of a host": [(f"job{i}", LEMON, 1 + i % 4) for i in range(12)],
     "rank 0": [("alpha", LEMON, 0), ("beta", LEMON, 0), ("gamma", LEMON, 0), ("delta", LEMON, 0)],
