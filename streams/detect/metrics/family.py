@@ -73,8 +73,15 @@ class MetricRules:
 
     @property
     def hints(self) -> tuple[bytes, ...]:
-        """The names of all metrics; of those with a link number the part before it."""
-        return tuple(dict.fromkeys(name.encode() for name in self._named))
+        """The names of all metrics; of those with a link number the part before it.
+
+        A name within another one finds both: `packet_seq_err` stands for all its prefixes.
+        """
+        found: list[str] = []
+        for name in sorted(dict.fromkeys(self._named), key=len):
+            if not any(shorter in name for shorter in found):
+                found.append(name)
+        return tuple(name.encode() for name in dict.fromkeys(self._named) if name in found)
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """The findings of the sample, given those before it."""
