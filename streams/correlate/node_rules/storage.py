@@ -423,7 +423,13 @@ def _unnamed(
         rule = families().shared.storage
         needed = rule.enough(known) if firm else rule.hung(known)
         if len({node for node, _ in episode}) >= needed:
-            until = lines[-1].at + rule.quiet
+            # What monitoring still calls gone is gone, though a kernel tells of ten hung tasks and then of none.
+            ends = [o.interval.end for o in told.get(system, ()) if o.firm]
+            until = (
+                None
+                if None in ends
+                else max([lines[-1].at + rule.quiet, *(e for e in ends if e is not None)])
+            )
             stretches[system].append(FiringInterval(lines[0].at, lines[-1].at, until, lines))
             members |= {h.causes[0].id: (node, h) for node, h in episode}
     faults = [

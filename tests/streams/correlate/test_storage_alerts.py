@@ -86,6 +86,15 @@ def test_the_storage_on_which_tasks_hang_is_named_by_its_monitoring(name: str, s
     assert "no line names" not in incident.reason
 
 
+def test_it_is_over_when_its_monitoring_says_so() -> None:
+    signals = [alert(240, system="lustre", target="lfs1-OST0004"), *hung(HIT, 120)]
+    over = alert(2000, cleared=True, system="lustre", target="lfs1-OST0004")
+    (incident,) = told(signals, until=2400)
+    assert incident.closed_at is None
+    (incident,) = told([*signals, over], until=2400)
+    assert incident.closed_at is not None
+
+
 def test_beside_such_an_alert_a_few_nodes_are_enough() -> None:
     few = hung(HIT[:4], 120)
     assert told(few) == []
