@@ -347,11 +347,19 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
         return False
     if other.family in row.explains or _same_hang(host, other):
         return True
-    if host.certainty is Certainty.WEAK or other.fault_at > host.last_at + config.before:
+    if host.certainty is Certainty.WEAK:
+        return False
+    if other.fault_at > host.last_at + config.before and not _lasts_on(host, other):
         return False
     if other.family == IncidentFamily.NIC_LINK and still_has_power(host) and by_host(other):
         return False  # a host that reports a link has power
     return other.family in row.explains_near or (weak and other.family in row.explains_weak)
+
+
+def _lasts_on(host: Hypothesis, other: Hypothesis) -> bool:
+    """Whether both are of one GPU and the first is not over: a metric reports it once, and it slows the GPU until it ends."""
+    a, b = host.root.gpu, other.root.gpu
+    return host.cleared_at is None and a is not None and b is not None and a.key == b.key
 
 
 def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:

@@ -472,6 +472,29 @@ def test_what_a_person_closed_opens_anew_only_after_a_while() -> None:
     assert [i.incarnation for i in world.incidents()] == [1, 2]
 
 
+def braked_and_slow(slow_at: float, index: int = 1, over: float | None = None) -> list[str]:
+    """What is open of a GPU under a power brake, and one that is slow a quarter of an hour later."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(sign("gpu.power", "n1", 0, "power_brake", index=1))
+    if over is not None:
+        world.see(sign("gpu.power", "n1", over, "power_brake", index=1, cleared=True))
+    world.pass_to(slow_at - 1, step=60)
+    world.see(sign("gpu.slow", "n1", slow_at, "clock_straggler", index=index, severity=WARNING))
+    world.pass_to(slow_at + 600, step=60)
+    return sorted(i.family for i in world.incidents())
+
+
+def test_a_brake_that_is_still_on_is_why_its_gpu_is_slow_however_late_that_is_seen() -> None:
+    assert braked_and_slow(900) == ["power_cooling"]
+
+
+@pytest.mark.parametrize(("index", "over"), [(5, None), (1, 60)])
+def test_a_brake_is_not_why_another_gpu_is_slow_nor_the_same_one_later(
+    index: int, over: float | None
+) -> None:
+    assert braked_and_slow(2400, index, over) == ["power_cooling", "straggler"]
+
+
 def test_heat_does_not_explain_a_hang() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(sign("gpu.thermal", "n1", 0, "thermal_slowdown", index=2), *timeouts("llama", range(32), 620))
