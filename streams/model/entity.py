@@ -124,11 +124,19 @@ class Part(NamedTuple):
             return f"the nodes named {self.name}*"
         if self.kind == OUTPUT:
             return f"the output of pods of {self.name}" if self.name else "the output of jobs"
+        if self.kind == COOLING:
+            return "the cooling"
+        if self.kind == WENT_WITH:
+            return f"{self.name} and the hosts that went with it"
         return f"{self.kind.replace('-', ' ')} {self.name}"
 
 
 OUTPUT = "job-output"
 """The kind of what the pods of one namespace print."""
+COOLING = "cooling"
+"""The kind of what cools nodes of several racks, whatever it is called."""
+WENT_WITH = "went-with"
+"""The kind of what hosts share that went dark together, whatever it is; it is called by the first of them."""
 NAMED = "name"
 """The kind of a part that only the beginning of its nodes' names tells of."""
 

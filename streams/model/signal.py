@@ -17,6 +17,9 @@ from streams.model.entity import Entity
 Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 """What an attribute may hold. Names are the field's own: `xid`, `pid`, `op`, `rank`, `timeout_ms` …"""
 
+SHARES = "shares"
+"""The attribute for what the labels of a host's metrics say that it shares with others: `kind=name` each, `rack=r12`."""
+
 RACK = "rack"
 """The attribute for where a part stands that is reported: a coolant unit, a power feed."""
 SERVES = "serves"

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.clocks import CLOCKS, clock_faults, of_clocks
+from streams.correlate.node_rules.hot_nodes import by_heat, of_cooling
 from streams.correlate.node_rules.imex_peers import imex_faults, is_of_peer, of_imex
 from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
 from streams.correlate.node_rules.job_starts import of_starts, start_faults
@@ -132,8 +133,8 @@ class SharedCauses(CauseSource):
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
         if fact is None and hypotheses:
             parts = tuple(sorted(self._topology.parts.at(node)))
-            rack = Part("rack", self._topology.rack_of(node) or "")
-            guessed = tuple(part.kind for part in parts if part != rack)
+            stated = self._topology.stated_parts(node)
+            guessed = tuple(part.kind for part in parts if part not in stated)
         # What jobs print is something about jobs where it is of many nodes, whatever these share.
         witnessed = [h for h in hypotheses if not is_hearsay(h)]
         troubles = troubles_of(node, witnessed, gone_alone, parts, guessed)
@@ -349,6 +350,7 @@ class SharedCauses(CauseSource):
         self._inputs = InputsLost.of(troubles)
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_input(of_parts, troubles)
+        of_parts = by_heat(of_parts, troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_device(of_parts, troubles, self._devices, self._topology.parts)
         troubles += [t for complaints in self._devices.values() for t in complaints]
         self._outages = outages(
@@ -427,7 +429,9 @@ class SharedCauses(CauseSource):
             self._incarnations,
             self._trays,
         )
-        return [of_inputs(fault, troubles, self._inputs, self._topology.nodes_known_at) for fault in found]
+        count = self._topology.nodes_known_at
+        found = [of_inputs(fault, troubles, self._inputs, count) for fault in found]
+        return [of_cooling(fault, troubles, count) for fault in found]
 
     def _domain_of(self, node: str) -> Part | None:
         kind = part_policy().nvlink.part

@@ -14,6 +14,7 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
 from streams.correlate.fabric_rules.links import LinkFault, broke_at
 from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches
+from streams.correlate.fabric_rules.lost_hosts import WENT_TOGETHER, LostHosts, lost_hosts
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.resending_hosts import FeltLoss
@@ -35,9 +36,12 @@ from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
-def _is_felt_still(switch: Hypothesis, at: datetime) -> bool:
-    """Whether the hosts of a switch still show then that it loses packets: counters tell so once, and once that it is over."""
-    return switch.rule == FELT_ONLY and (switch.cleared_at is None or at <= switch.cleared_at)
+def _lasts(switch: Hypothesis, at: datetime) -> bool:
+    """Whether what began then is part of it for as long as it lasts.
+
+    Counters tell once that packets are lost, and once that it is over. Hosts that went dark are missed when their time is up.
+    """
+    return switch.rule in (FELT_ONLY, WENT_TOGETHER) and (switch.cleared_at is None or at <= switch.cleared_at)
 
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
@@ -54,7 +58,14 @@ class SwitchCauses(CauseSource):
     ) -> None:
         super().__init__(causes)
         self._links, self._hosts, self._shared = links, hosts, shared
+        self._alone: dict[str, list[SwitchFault]] = {}
+        """By switch: its faults, each looked at by itself."""
         self._faults: dict[str, list[SwitchFault]] = {}
+        """By switch: its faults, without what is one of several switches' hosts (`_lost`)."""
+        self._lost: dict[str, dict[str, LostHosts]] = {}
+        """By switch: its faults by incident that are hosts which went dark."""
+        self._standing: dict[str, SwitchFault] = {}
+        """By the first of the switches that lost them: hosts that went dark, of which nobody knows what they share."""
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
         self._orders = SwitchOrders()
@@ -128,45 +139,79 @@ class SwitchCauses(CauseSource):
         touched = round_.touched
         # Last, links of which it is not known where they end: they may be those of a switch that is known to fail.
         named = sorted(set(names) - {SOMEWHERE})
-        for name in (*named, *([SOMEWHERE] if named or SOMEWHERE in names else [])):
-            before, after = self._faults.pop(name, []), list[SwitchFault]()
-            around = self._links.around(name)
-            if name == SOMEWHERE:
-                around = self._without_joined(around, touched)
-            if by_job := self._blamed.pop(name, {}):
-                self._blamed[name] = by_job
-            blames = [blame for job in sorted(by_job) for blame in by_job[job]]
-            losses = self._losses(name)
-            felt = self._felt.get(name, ())
-            if around or blames or losses or felt:
-                after = switch_faults(
-                    self._cluster,
-                    name,
-                    around,
-                    blames,
-                    self._topology.neighbours(name),
-                    self._incarnations,
-                    self._config,
-                    self._shared_by,
-                    self._ailing_at,
-                    self._ordered(name),
-                    self._is_idle,
-                    losses,
-                    felt,
-                )
-            after = self._lit(name, after)
-            if storms := self._hosts.storms_under(name):
-                after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
-            if after:
-                self._faults[name] = after
-                self._causes.note(fault.hypothesis for fault in after)
-            if before != after:
-                for place in {place for fault in (*before, *after) for place in fault.members}:
-                    touched.add(place)
-                if name in self._state.nodes:
-                    touched.nodes.add(name)  # what it tells of itself
-                touched.shared |= self._shared.doubted()
-                touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
+        for name in named:
+            self._put_alone(name, self._evaluated(name, self._links.around(name)))
+        for name in sorted({*named, *self._gather()}):
+            self._put(name, self._of_switch(name), touched)
+        if named or SOMEWHERE in names:
+            around = self._without_joined(self._links.around(SOMEWHERE), touched)
+            self._put(SOMEWHERE, self._evaluated(SOMEWHERE, around), touched)
+
+    def _evaluated(self, name: str, around: Iterable[LinkFault]) -> list[SwitchFault]:
+        """The faults of one switch as it looks by itself, by the link faults around it."""
+        if by_job := self._blamed.pop(name, {}):
+            self._blamed[name] = by_job
+        blames = [blame for job in sorted(by_job) for blame in by_job[job]]
+        around, losses, felt = list(around), self._losses(name), self._felt.get(name, ())
+        after = list[SwitchFault]()
+        if around or blames or losses or felt:
+            after = switch_faults(
+                self._cluster,
+                name,
+                around,
+                blames,
+                self._topology.neighbours(name),
+                self._incarnations,
+                self._config,
+                self._shared_by,
+                self._ailing_at,
+                self._ordered(name),
+                self._is_idle,
+                losses,
+                felt,
+            )
+        after = self._lit(name, after)
+        if storms := self._hosts.storms_under(name):
+            after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
+        return after
+
+    def _put_alone(self, name: str, faults: list[SwitchFault]) -> None:
+        if faults:
+            self._alone[name] = faults
+        else:
+            self._alone.pop(name, None)
+
+    def _gather(self) -> set[str]:
+        """Find the hosts that several switches lost at once. Returns the switches for which that changes anything."""
+        before, self._lost, self._standing = self._lost, {}, {}
+        for lost in lost_hosts(self._alone, self._config):
+            if self._shared_by(lost.hosts) is None:
+                self._standing[lost.faults[0][0]] = lost.fault(self._cluster)
+            for name, fault in lost.faults:
+                self._lost.setdefault(name, {})[fault.hypothesis.id] = lost
+        return {
+            name for name in before.keys() | self._lost.keys() if before.get(name) != self._lost.get(name)
+        }
+
+    def _of_switch(self, name: str) -> list[SwitchFault]:
+        """Its faults, without what is hosts that went dark; with those, where it is the first of the switches that lost them."""
+        lost = self._lost.get(name, {})
+        found = [fault for fault in self._alone.get(name, ()) if fault.hypothesis.id not in lost]
+        return [*found, *([self._standing[name]] if name in self._standing else [])]
+
+    def _put(self, name: str, after: list[SwitchFault], touched: Touched) -> None:
+        """Keep the faults of one switch, and touch all for which they are new."""
+        before = self._faults.pop(name, [])
+        if after:
+            self._faults[name] = after
+            self._causes.note(fault.hypothesis for fault in after)
+        if before != after:
+            for place in {place for fault in (*before, *after) for place in fault.members}:
+                touched.add(place)
+            if name in self._state.nodes:
+                touched.nodes.add(name)  # what it tells of itself
+            touched.shared |= self._shared.doubted()
+            touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
 
     def _lit(self, name: str, faults: Iterable[SwitchFault]) -> list[SwitchFault]:
         """The faults of a switch without those that are the lack of power of its nodes, or its own with theirs."""
@@ -334,7 +379,7 @@ class SwitchCauses(CauseSource):
             for fault in faults
             if (at := self._since(fault, place, h)) is not None
             and at - before <= broke
-            and (broke <= fault.hypothesis.last_at + after or _is_felt_still(fault.hypothesis, broke))
+            and (broke <= fault.hypothesis.last_at + after or _lasts(fault.hypothesis, broke))
         ]
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 
@@ -360,6 +405,8 @@ class SwitchCauses(CauseSource):
         """The switch that turned out to be the one whose links were lost, else what its jobs suffer from now."""
         if (part := self._dark.get(row.place.name, {}).get(row.incident.id)) is not None:
             return part
+        if (lost := self._lost.get(row.place.name, {}).get(row.incident.id)) is not None:
+            return self._of_lost(lost)
         window, began = self._config.leaf_window, row.incident.fault_at
         others = (
             h for h in self.at(row.place.name) if row.place.name == SOMEWHERE and h.id != row.incident.id
@@ -367,6 +414,14 @@ class SwitchCauses(CauseSource):
         return (
             next((h for h in others if h.fault_at - window <= began <= h.last_at + window), None) or by_jobs()
         )
+
+    def _of_lost(self, lost: LostHosts) -> Hypothesis | None:
+        """The fault that hosts are of which several switches lost: of what they share, else that they went together."""
+        if (standing := self._standing.get(lost.faults[0][0])) is not None:
+            return standing.hypothesis
+        began = lost.faults[0][1].hypothesis.fault_at
+        of_parts = (h for h in self._shared.all() if abs(h.fault_at - began) <= part_policy().power.within)
+        return next((h for h in of_parts if lost.hosts <= set(h.nodes)), None)
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
         """The places whose links a switch took away."""

@@ -34,7 +34,7 @@ from streams.correlate.sightings import Sighting, distinct, latest_end, order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.clock import span
-from streams.model.entity import Entity
+from streams.model.entity import WENT_WITH, Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
@@ -52,6 +52,8 @@ class SwitchFault:
     hypothesis: Hypothesis
     members: Mapping[Place, datetime]
     """When the first link was lost at each place."""
+    by_hosts: bool = False
+    """Whether a host reports itself that it lost its link: it runs on."""
 
 
 @dataclass(slots=True)
@@ -202,7 +204,8 @@ def switch_faults(
                 # Nobody but the switch misses what hung there: its hosts may be off for the same work.
                 held = replace(held, alone=False)
             hypothesis = held
-        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
+        by_hosts = any(fault.by_host for _, fault in mine)
+        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}, by_hosts))
     return found
 
 
@@ -367,7 +370,14 @@ def _of_several_jobs(blames: Sequence[Blame], config: Config) -> list[Blame]:
 
 
 def explains(switch: Hypothesis, other: Hypothesis) -> bool:
-    """Whether what one place shows follows from what is wrong with its switch."""
+    """Whether what one place shows follows from what is wrong with its switch, or from what its hosts share that went dark."""
+    if switch.root.part is not None and switch.root.part.kind == WENT_WITH:
+        return other.family in (
+            IncidentFamily.NIC_LINK,
+            IncidentFamily.NODE_DOWN,
+            IncidentFamily.POWER_COOLING,
+            FAMILY,
+        )
     if switch.family != FAMILY:
         return other.family == switch.family
     return other.family in families()[FAMILY].explains or other.family == FAMILY

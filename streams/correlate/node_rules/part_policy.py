@@ -119,6 +119,7 @@ class PartPolicy(Strict):
 
     power: Enough
     sudden: Enough
+    heat: Enough
     inputs: Inputs
     software: Enough
     software_soon: Enough

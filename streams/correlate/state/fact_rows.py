@@ -364,15 +364,21 @@ class FactRows:
         self._heard.add(name)
         return self._link(name, link)
 
-    def gpu_host(self, host: str, at: datetime) -> Touched:
-        """Keep that a host has GPUs, as its metrics tell, where no inventory lists the nodes."""
+    def gpu_host(self, host: str, at: datetime, shares: tuple[str, ...] = ()) -> Touched:
+        """Keep that a host has GPUs, and what it shares with others (`kind=name`), by its metrics, where no inventory lists the
+        nodes.
+        """
         topology, name = self._topology, short(host)
         if topology.has_listed or not topology.unlisted.admits("node", name, self._state.nodes):
             return Touched()
         row = self._state.nodes.get(name, NodeRow())
-        self._state.nodes.put(name, replace(row, gpus_at=max(at, row.gpus_at or at)))
+        moved = bool(shares) and shares != row.shares
+        # Not every metric bears the site's labels: what one of them said stands until another one says otherwise.
+        self._state.nodes.put(
+            name, replace(row, gpus_at=max(at, row.gpus_at or at), shares=shares or row.shares)
+        )
         if name in topology.gpu_hosts:
-            return Touched()
+            return self._guessed([name]) if moved else Touched()
         touched = Touched() if topology.gpu_hosts else Touched(nodes=self._reporting())
         topology.gpu_hosts.add(name)
         touched |= self._guessed([name])
@@ -391,7 +397,7 @@ class FactRows:
         for name in gone:
             topology.gpu_hosts.discard(name)
             if (row := self._state.nodes.get(name)) is not None:
-                self._state.nodes.put(name, replace(row, gpus_at=None))
+                self._state.nodes.put(name, replace(row, gpus_at=None, shares=None))
         touched = self._guessed(gone)
         if gone and not topology.gpu_hosts:
             touched.nodes |= self._reporting()

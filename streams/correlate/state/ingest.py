@@ -44,7 +44,7 @@ from streams.correlate.state.unstarted_pods import of_gpu_software
 from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
-from streams.model.signal import SPEAKER, Signal
+from streams.model.signal import SHARES, SPEAKER, Signal
 
 NODE_KINDS = frozenset(
     {
@@ -233,7 +233,7 @@ class Ingest:
             self._on_node(tray, seen, touched)
         elif seen.kind == SignalKind.NODE_GPUS and entity.node:
             host = seen.said or entity.node
-            touched |= self._facts.gpu_host(host, seen.at)
+            touched |= self._facts.gpu_host(host, seen.at, _shares(seen))
             self._rename(self._topology.names.became_node(host), touched)
         elif seen.kind == SignalKind.FABRIC_NIC_NAMES and entity.node:
             # What a job prints names no NIC: it could make one of two that way.
@@ -466,3 +466,9 @@ def _cable(seen: Sighting) -> LinkFact:
         peer_port=seen.text("peer_port") or None,
         heard=True,
     )
+
+
+def _shares(seen: Sighting) -> tuple[str, ...]:
+    """What a host's metrics say that it shares with others; what is not written as they write it says nothing."""
+    stated = seen.attributes.get(SHARES)
+    return tuple(one for one in map(str, stated) if "=" in one) if isinstance(stated, tuple) else ()

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from streams.model.entity import COOLING as OF_COOLING
 from streams.model.entity import OUTPUT as JOB_OUTPUT
 
 
@@ -75,6 +76,8 @@ class GroupKind(StrEnum):
     """What the pods of one namespace print."""
     INPUTS = "power-inputs"
     """The cluster's power: hosts that lose an input together, of which no part is known that they share."""
+    COOLING = OF_COOLING
+    """The cluster's cooling: nodes that grow hot together, of which no part is known that they share."""
     NODES = "nodes"
     """The cluster itself: nodes that are NotReady together."""
 
@@ -98,7 +101,7 @@ class SharedGroup(NamedTuple):
 
 
 STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
-INPUTS = SharedGroup(GroupKind.INPUTS)
+INPUTS, COOLING = SharedGroup(GroupKind.INPUTS), SharedGroup(GroupKind.COOLING)
 RESOLVER = "resolver"
 """The service that resolves names for the cluster, and the kind of its part."""
 SERVERS = "servers"

@@ -71,6 +71,8 @@ class NodeRow:
     """Which names mean one NIC, as far as anything named two at once; the latest (`nic_names.py`). None where nothing did."""
     boots: tuple[tuple[datetime, str], ...] | None = None
     """When facts showed each boot of it first, by its id; the latest few."""
+    shares: tuple[str, ...] | None = None
+    """What the labels of its GPUs' metrics say that it shares with others, `kind=name` each; None where they say nothing."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
@@ -86,6 +88,7 @@ class NodeRow:
             self.gpus_at,
             self.nics,
             self.boots,
+            self.shares,
         )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
 
     @property

@@ -106,21 +106,28 @@ class Topology:
         self.guess_parts({*self.placements.of_slurm(), *self.gpu_hosts})
 
     def guess_parts(self, nodes: Iterable[str]) -> None:
-        """Enter nodes of which no object tells: under the rack that the topology file has for them, and what their names tell.
+        """Enter nodes of which no object tells: under the rack that the topology file has for them, what the labels of their
+        metrics say, and what their names tell.
 
         Names tell of those of Slurm, else of those with GPUs, for all of these are known.
         """
         for node in nodes:
             row = self._state.nodes.get(node)
             if row is None or row.fact is None:
-                rack = self.rack_of(node)
+                stated = {part.kind: part for part in self.stated_parts(node)}
                 known = self.placements.is_of_slurm(node) or (
                     short(node) in self.gpu_hosts and not self.has_listed
                 )
-                named = _named_parts(short(node)) if known or rack else ()
-                if rack is not None:
-                    named = (*(part for part in named if part.kind != "rack"), Part("rack", rack))
-                self.parts.guess(node, named)
+                named = _named_parts(short(node)) if known or stated else ()
+                self.parts.guess(node, {**{part.kind: part for part in named}, **stated}.values())
+
+    def stated_parts(self, node: str) -> tuple[Part, ...]:
+        """What a node of which no object tells shares by more than its name: by the topology file, by its metrics' labels."""
+        row = self._state.nodes.get(short(node))
+        shares = dict(one.split("=", 1) for one in (row.shares or ())) if row is not None else {}
+        if (rack := self.rack_of(node)) is not None:
+            shares["rack"] = rack
+        return tuple(Part(kind, name) for kind, name in sorted(shares.items()))
 
     def rack_of(self, node: str) -> str | None:
         """The rack of a node that no object tells of, where the topology file has one for it."""

@@ -1,7 +1,8 @@
-"""Which hosts have GPUs, told by the metrics that every one of them sends, well or not.
+"""Which hosts have GPUs, and in which rack, by the metrics that every one of them sends, well or not.
 
 Where no inventory lists the nodes, only those in trouble would be known, and nothing could be said of what share of a rack they
-are. Told when a host is first heard of, and every few hours again.
+are. Reported when a host first sends any, and every few hours again. Sites label their metrics by rack, row or coolant loop
+(Telegraf's global tags, Prometheus' target labels): the same key words count as in labels of nodes (`inventory/parts.yaml`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import cast
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.rule_rows import sheet
+from streams.inventory.parts import shared_parts
 from streams.model.kinds import SignalKind
-from streams.model.record import Sample
-from streams.model.signal import Severity
+from streams.model.record import NOTHING_MORE, Sample
+from streams.model.signal import SHARES, Severity
 
 _AGAIN_MS = 6 * 3_600_000
 """Well within the day that the correlator remembers a host by it."""
@@ -35,4 +37,5 @@ class GpuHosts:
         if told is not None and abs(at - cast("int", told[0])) < _AGAIN_MS:
             return
         table[key] = (at,)
-        yield Finding(SignalKind.NODE_GPUS, Severity.INFO)
+        parts = tuple(f"{kind}={name}" for kind, name in shared_parts("", sample.labels).parts.items())
+        yield Finding(SignalKind.NODE_GPUS, Severity.INFO, {SHARES: parts} if parts else NOTHING_MORE)

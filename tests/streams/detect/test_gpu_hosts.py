@@ -45,3 +45,10 @@ def test_a_clock_that_jumps_does_not_silence_it() -> None:
     detector = Detector("c1")
     assert hosts(detector, NOW + timedelta(days=3), Hostname="gpu-1")
     assert hosts(detector, NOW, Hostname="gpu-1")
+
+
+def test_the_labels_of_its_metrics_name_its_rack() -> None:
+    (one,) = hosts(Detector("c1"), NOW, Hostname="gpu-1", rack="R14", cdu_loop="cdu4", zone="")
+    assert one.attributes["shares"] == ("coolant-loop=cdu4", "rack=R14")
+    (other,) = hosts(Detector("c1"), NOW, Hostname="gpu-1")
+    assert "shares" not in other.attributes
