@@ -13,7 +13,20 @@ _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp|iwp|erdma_|efa_"
 _BOND = re.compile(r"(?:mlx[45]_|bnxt_re_?)?(?:bond|team|lag)[\w.-]{0,24}")
 """A device of several NICs (`bond0`, `mlx5_bond_0`): the name of none of them."""
 _VIRTUAL = re.compile(
-    r"(?:(?:en|ib|eth|sl)\w*\d(?:v\d+|r\d+|_\d+|n?pf\d(?:[vs]f\d+)?)|(?:c\d)?pf\d(?:[vs]f\d+|hpf))"
+    r"""
+    (?:en|ib|eth|sl)\w*\d(?:  # behind the name of the card's own port:
+        v\d+                  # ens2f0v7: a virtual function
+        | r\d+                # enp154s0f0r3: the port in the card's switch that stands for one
+        | _\d+                # enp154s0f0_12: the same, as older rules of udev name it
+        | n?pf\d              # en3f0pf0, enp3s0f0npf0: the port that stands for the host's own function
+            (?:[vs]f\d+)?     # enp154s0f0npf0vf3, en3f0pf0sf88: for a virtual function or a subfunction of it
+    )
+    | (?:c\d)?pf\d(?:         # the bare name of such a port, with the number of another host's controller before it:
+        [vs]f\d+              # pf0vf3, pf0sf88, c1pf0vf2
+        | hpf                 # pf0hpf
+    )
+    """,
+    re.VERBOSE,
 )
 _FUNCTION = re.compile(r"\.([0-7])\s*$")
 
