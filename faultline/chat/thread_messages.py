@@ -70,11 +70,12 @@ def root_message(
     glyph, word, tone = _CONTAINED if contained else INCIDENT_LOOK[incident.state]
     over = "Contained" if contained else "Resolved"
     ticket = ticket_of(runs)
+    others = incident.other_workloads
     facts = [
         Fact("State", f"{word} · {incident.severity} · {incident.certainty}"),
         Fact("Where", f"{incident.root} · {incident.cluster}"),
         Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
-        Fact("Also kept from starting", _others(incident)),
+        Fact("Also kept from starting", others.shortened(MAX_NAMES) if others is not None else ""),
         Fact("Nodes", some(_root_node_first(incident), MAX_NAMES)),
         _cost(incident, repairs),
         _since_checkpoint(incident),
@@ -111,16 +112,6 @@ def _root_node_first(incident: Incident) -> list[str]:
     """The nodes, the one at the root of the incident before those that are only affected."""
     root = [incident.root.node] if incident.root.node in incident.nodes else []
     return [*root, *(node for node in incident.nodes if node not in root)]
-
-
-def _others(incident: Incident) -> str:
-    """Workloads that are no training jobs, of which the incident names the first."""
-    others = incident.other_workloads
-    if others is None:
-        return ""
-    shown = [plain(name, 120) for name in others.names[:MAX_NAMES]]
-    left = others.count - len(shown)
-    return ", ".join(shown) + (f", +{left} more" if left else "")
 
 
 def _cost(incident: Incident, repairs: Sequence[PendingRepair]) -> Fact:

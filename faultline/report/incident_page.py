@@ -58,9 +58,7 @@ def _happened(report: IncidentReport) -> Iterator[Block]:
         ("Nodes", f"{len(report.nodes)}: {some(report.nodes, MAX_NAMES)}" if report.nodes else "none"),
     ]
     if (others := report.other_workloads) is not None:
-        left = others.count - len(others.names[:MAX_NAMES])
-        shown = ", ".join(others.names[:MAX_NAMES]) + (f", +{left} more" if left else "")
-        pairs.append(("Also kept from starting", f"{others.count}: {shown}"))
+        pairs.append(("Also kept from starting", f"{others.count}: {others.shortened(MAX_NAMES)}"))
     if report.merged_into:
         pairs.append(("Merged into", report.merged_into))
     if report.flaps:

@@ -17,6 +17,7 @@ from pydantic import AwareDatetime
 from streams.model.checkpoint import Checkpoint
 from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
+from streams.model.message import plain
 from streams.model.signal import Attribute, Evidence, Severity
 
 NO_NODE = "no_node"
@@ -108,6 +109,10 @@ class Progress:
     step: int | None = None
 
 
+MAX_NAME = 120
+"""Characters of a workload's name that are shown in a list of many."""
+
+
 @dataclass(frozen=True, slots=True)
 class OtherWorkloads:
     """Workloads that are no training jobs: how many, and the first of them by kind, namespace and name.
@@ -127,6 +132,12 @@ class OtherWorkloads:
     def more(self) -> int:
         """How many there are besides the first."""
         return self.count - len(self.first)
+
+    def shortened(self, most: int) -> str:
+        """The first `most` names and how many more there are: `Pod ci/a, Job ci/b, +3 more`."""
+        shown = [plain(name, MAX_NAME) for name in self.names[:most]]
+        left = self.count - len(shown)
+        return ", ".join(shown) + (f", +{left} more" if left else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from faultline.report.markdown import markdown
 from faultline.why.explanation import explain
 from streams.model.codec import decode, encode, encode_plain
 from streams.model.entity import JobRef
-from streams.model.incident import Incident, OtherWorkloads
+from streams.model.incident import MAX_NAME, Incident, OtherWorkloads
 from tests.connectors.chat.thread_documents import NOW, incident
 
 FIRST = (
@@ -62,6 +62,14 @@ def test_a_report_has_them_and_they_change_no_decision() -> None:
     assert "240: Deployment serving/chat, Job ci/build-7" in markdown(report_page(report))
     assert (report.jobs, report.impact) == (report_of(incident(), (), (), {}, NOW).jobs, incident().impact)
     assert decision_hash(refused(), ()) == decision_hash(incident(), ())
+
+
+def test_a_list_of_them_is_short_whatever_they_are_called() -> None:
+    assert OtherWorkloads(3, FIRST).shortened(3) == ", ".join(NAMES)
+    assert OtherWorkloads(240, FIRST).shortened(2) == "Deployment serving/chat, Job ci/build-7, +238 more"
+    strange = OtherWorkloads(2, (JobRef("Pod", "ci", f"\u202ex{'y' * 300}"), FIRST[0]))
+    shown, _, rest = strange.shortened(1).rpartition(", ")
+    assert (rest, len(shown), "\u202e" in shown) == ("+1 more", MAX_NAME, False)
 
 
 def test_a_document_from_before_has_none() -> None:
