@@ -11,17 +11,17 @@ import pytest
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty
-from streams.model.signal import SERIES, Attribute, Severity, Signal, signal
+from streams.model.signal import SERIES, Attribute, Severity, Signal
 from tests.streams.correlate.deliveries import essence, on_time, outcome
 from tests.streams.correlate.world import (
     CLUSTER,
     GPUS,
     World,
-    at,
+    _signal,
     cluster,
+    cut_off,
     job,
     link,
-    nccl_error,
     nic,
     not_ready,
     port,
@@ -102,21 +102,19 @@ def hangs(name: str = "llama", silent: Sequence[str] = (), seconds: float = 1200
 
 
 def slow(name: str = "llama", seconds: float = 1500, since: float = 60) -> Signal:
-    return signal(
-        "job.stalled", Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-0")), severity=Severity.WARNING,
-        occurred_at=at(seconds), observed_at=at(seconds + 0.5),
-        attributes={"subtype": "slow", "percent": 40, "elapsed_ms": int(1000 * (seconds - since))},
-    )  # fmt: skip
+    pod = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-0"))
+    said: dict[str, Attribute] = {
+        "subtype": "slow",
+        "percent": 40,
+        "elapsed_ms": int(1000 * (seconds - since)),
+    }
+    return _signal("job.stalled", pod, seconds, said, severity=Severity.WARNING)
 
 
 def given_up(name: str, one: str, other: str, seconds: float, device: str = "mlx5_1") -> Signal:
     """A connection of a job fails; the peer is named by its host."""
-    rank = JOBS[name].index(one) * GPUS
-    attributes: dict[str, Attribute] = {
-        "rank": rank, "subtype": "ib_completion", "status": 12, "device": device, "peer": other,
-    }  # fmt: skip
-    entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{rank // GPUS}"), rank=rank)
-    return replace(nccl_error(name, rank, seconds), entity=entity, attributes=attributes)
+    (line,) = cut_off(name, [JOBS[name].index(one) * GPUS], seconds, other, device)
+    return line
 
 
 def seen(signals: Iterable[Signal], known: Sequence[Fact] | None = None, until: float = 3000) -> World:
