@@ -13,15 +13,12 @@ from typing import TypeVar
 
 from streams.correlate.changes import Changes, timeline_entry
 from streams.correlate.hypothesis import FELT_ONLY, Hypothesis
-from streams.correlate.job_rules.job_evidence import placed_at
-from streams.correlate.job_rules.pod_failures import is_of_pace
-from streams.correlate.node_rules.notices import is_pending
 from streams.correlate.policy.config import Config
+from streams.correlate.publish.affected_jobs import AffectedJobs
 from streams.correlate.publish.evidence_age import carry_forward, renewed
 from streams.correlate.publish.fate import Fate
 from streams.correlate.publish.incident_document import (
     Documents,
-    Surroundings,
     comparable,
     only_grows,
     says_more,
@@ -32,12 +29,9 @@ from streams.correlate.publish.other_workloads import KeptFromStarting, beside
 from streams.correlate.publish.spot_capacity import SpotCapacity
 from streams.correlate.publish.unknown_errors import carried, unknown_errors
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.placement import Placement, Placements
-from streams.correlate.state.pod_jobs import job_ref
+from streams.correlate.state.placement import Placements
 from streams.correlate.state.repeat_faults import (
     FIRST_GPU,
     FIRST_NODES,
@@ -47,11 +41,9 @@ from streams.correlate.state.repeat_faults import (
     names_of,
     untold_fault,
 )
-from streams.correlate.state.rows import DocumentRow, PastFault, of_kind
-from streams.correlate.state.slurm_victims import job_hit, stood_there
+from streams.correlate.state.rows import DocumentRow, PastFault
 from streams.correlate.state.store import State
-from streams.model.entity import JobRef
-from streams.model.incident import Certainty, Incident, IncidentState, Progress
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.kinds import IncidentFamily, SignalKind
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
@@ -80,6 +72,7 @@ class Publisher:
         self._incarnations = incarnations
         self._config = config
         self._states = IncidentStates(state, incarnations, config, candidates)
+        self._affected = AffectedJobs(state, placements, self._states, config)
         self._spot = SpotCapacity(state, placements)
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
@@ -162,7 +155,7 @@ class Publisher:
 
     def expected_by(self, h: Hypothesis, now: datetime) -> str:
         """Whose work on its node or nodes explains a root of which nobody is told; empty where none does."""
-        return self._states.expected_by(h, bool(self._jobs_hit(h, now)), now)
+        return self._states.expected_by(h, bool(self._affected.hit(h, now)), now)
 
     def _again_at(
         self, h: Hypothesis, fate: Fate, claims: Mapping[str, Sequence[Sighting]], now: datetime
@@ -174,7 +167,7 @@ class Publisher:
             case Fate.BRIEF:
                 return [at for at in (h.brief_until, h.sure_at) if at is not None]
             case Fate.EXPECTED:
-                until = self._spot.gathers_until(h, {*claims, *self._jobs_hit(h, now)})
+                until = self._spot.gathers_until(h, {*claims, *self._affected.hit(h, now)})
                 return [*self._states.ends(h), *([until] if until is not None else [])]
         return []
 
@@ -188,7 +181,7 @@ class Publisher:
         known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
         if any(not state.is_over and state is not IncidentState.SUPPRESSED for state in known):
             return False
-        jobs = self._jobs_hit(h, now)
+        jobs = self._affected.hit(h, now)
         return self._states.is_untold(h, bool(claims or jobs), now) or self._spot.needs_nobody(
             h, claims, jobs, now
         )
@@ -266,7 +259,7 @@ class Publisher:
         h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
-        new = self._counted(self._written.of(h, self._around(h, claims, now), now))
+        new = self._counted(self._written.of(h, self._affected.around(h, claims, now), now))
         if old is not None:
             new = self._carry_forward(old, new, h, now)
             news = comparable(new) != comparable(old) or renewed(old, new)
@@ -333,78 +326,6 @@ class Publisher:
                 self._state.documents.put(name, replace(row, incident=new))
                 changes += Changes((new,), (timeline_entry(old, new, now),))
         return changes
-
-    def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
-        jobs = self._jobs_hit(h, now)
-        state, closed_at, note = self._states.of(h, bool(jobs), now)
-        jobs = self._named_by_lines(h, closed_at or now) | jobs
-        for key in claims:
-            placed = self._placements.placements_of(key)
-            jobs.setdefault(key, placed[0].job if placed else job_ref(key))
-        # By job: a rack that loses its power may hold thousands, and none is compared with the pods of all.
-        standing: dict[str, list[Placement]] = {}
-        for key in sorted(jobs):
-            slack = self._config.slack
-            there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
-            standing[key] = placed_at(there, h.fault_at, self._config)
-        symptoms = {s.id: s for found in claims.values() for s in found}
-        # Also from before the fault: a job that used to report progress and reports none now has not recovered.
-        progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
-        saved = (
-            last_checkpoint(self._state, self._placements, jobs[key], h.fault_at, pods)
-            for key, pods in standing.items()
-        )
-        return Surroundings(
-            list(chain.from_iterable(standing.values())),
-            list(symptoms.values()),
-            list(jobs.values()),
-            progress,
-            tuple(filter(None, saved)),
-            state,
-            closed_at,
-            note,
-            frozenset(key for key, found in claims.items() if found and all(map(is_of_pace, found))),
-        )
-
-    def _jobs_hit(self, h: Hypothesis, now: datetime) -> dict[str, JobRef]:
-        """The jobs that run on its nodes when it begins and when it is seen last, and those it names, by key.
-
-        What is announced hits whatever runs there until then, also what comes after the notice.
-        """
-        jobs = {job.key: job for job in h.jobs}
-        if h.spares_jobs:
-            return jobs
-        moments = {h.fault_at, h.last_at, *([now] if is_pending(h, now) else [])}
-        for node in _nodes(h):
-            for at in sorted(moments):
-                jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
-        return jobs
-
-    def _named_by_lines(self, h: Hypothesis, open_until: datetime) -> dict[str, JobRef]:
-        """The jobs of Slurm that lines about its nodes say to have ended with one or failed on one, by key.
-
-        Whoever started them has to read of it, however small they are and however little else is known of them. They
-        do not decide whether there is an incident: Slurm runs most of them again elsewhere by itself.
-        """
-        if h.spares_jobs:
-            return {}
-        since, until = h.fault_at - self._config.slack, h.last_at + self._config.missed_late
-        if h.stops == "open":
-            until = max(until, open_until)
-        named = (
-            job
-            for node in _nodes(h)
-            if (row := self._state.nodes.get(node)) is not None
-            for s in of_kind(row.seen, SignalKind.NODE_CONDITION)
-            if since <= s.at <= until
-            and (job := job_hit(s, h.domain)) is not None
-            and stood_there(s, self._state.jobs.get(job.key))
-        )
-        return {job.key: job for job in named}
-
-    def _progress(self, job: JobRef) -> Progress | None:
-        at, step = latest_progress(self._state, self._placements, job.key)
-        return Progress(job, at, step) if at is not None else None
 
     def _carry_forward(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         # What is told of a job's saves is kept for a while only; what was known of them stays.
@@ -502,10 +423,6 @@ class Publisher:
             _discard(self._by_job, job.key, name)
         for entity in names_of(row.incident):
             _discard(self._by_entity, entity, name)
-
-
-def _nodes(h: Hypothesis) -> set[str]:
-    return ({h.root.node} if h.root.node is not None else set()) | set(h.nodes)
 
 
 def _firsts(job: str, failures: Iterable[Hypothesis]) -> dict[str, list[PastFault]]:
