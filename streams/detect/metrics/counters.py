@@ -2,6 +2,8 @@
 
 Most error counters stay at zero. Those of one part and exporter share one row, with a bit for each rule that has seen the zero.
 Only a counter that is not zero gets its own row. Without either row the first value is not reported.
+
+Where a recording rule has made a rate of a counter, the rate is read as it is: the difference of two rates says nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +29,12 @@ Zeros = tuple[int, int]
 
 Last = tuple[float, int, int, int, int]
 """Value, its time (ms), exporter, phase, and the time of the last increase (ms, 0: never)."""
+
+Rated = tuple[float, int, int, int]
+"""Of a recorded rate: the increase since when (ms), the time of its last value (ms), and the exporter."""
+
+_LEAST = 0.5
+"""Prometheus extrapolates: an increase of one is recorded as somewhat more or less. What is smaller is none."""
 
 
 class CounterRule(Rule):
@@ -108,6 +116,40 @@ class Increase(CounterRule):
             return (value, at, exporter, OVER, risen), iter((self.finding(place, {}, SignalState.CLEARED),))
         return ((value, at, exporter, phase, risen) if at - last_at >= self.row.gap // 2 else None), None
 
+    def recorded(
+        self, sample: Sample, per_second: float, over_ms: int, stream: Stream, named: Named
+    ) -> Iterator[Finding] | None:
+        """Fires when the rate leaves zero, clears `quiet` after it is zero again. One over more than `gap` tells of no moment."""
+        quiet, rates = self.row.quiet, self.table(stream, "rates")
+        count = per_second * over_ms / 1_000
+        if (count < _LEAST and not rates) or over_ms > self.row.gap or not self.is_reading(count):
+            return None
+        place = self.place(sample, stream, named) if self.has_labels(sample) else None
+        # A counter that is read itself tells more, and has reported it by now.
+        if place is None or place.key in self.table(stream, "last"):
+            return None
+        at, exporter = at_ms(sample, stream), exporter_of(sample.labels, sample.name)
+        before = cast("Rated | None", rates.get(place.key))
+        if before is not None and (at <= before[2] or exporter != before[3]):
+            # A second exporter's is the same again, as long as the first one's comes.
+            if at - before[2] <= self.row.gap * stream.spread:
+                return None
+            before = None
+        if count < _LEAST:
+            if before is None:
+                return None
+            _, risen, _, known = before
+            if at - risen < (quiet or 0):
+                rates[place.key] = (0.0, risen, at, known)
+                return None
+            del rates[place.key]
+            return iter((self.finding(place, {}, SignalState.CLEARED),)) if quiet is not None else None
+        rates[place.key] = (count, at, at, exporter)
+        if before is not None and before[0]:
+            return None
+        measured: dict[str, Attribute] = {self.row.says: max(1, round(count)), SINCE: at - over_ms}
+        return iter((self.finding(place, measured, SignalState.FIRING),))
+
 
 class RateRule(CounterRule):
     """The increase `per` unit of time over a window; reported before its end when a window's worth has come already."""
@@ -125,3 +167,36 @@ class RateRule(CounterRule):
             return None, None
         now = (value, at, exporter, phase, risen)
         return now, self.assess(verdict, {row.says: rounded(rate)}, place, sample, stream, last_at)
+
+    def recorded(
+        self, sample: Sample, per_second: float, over_ms: int, stream: Stream, named: Named
+    ) -> Iterator[Finding] | None:
+        """Adds the rates up to the increase of the window, and compares that as a counter's own."""
+        row, rates = self.row, self.table(stream, "rates")
+        value = per_second * row.per / 1_000
+        if (not value and not rates and not self.states(stream)) or not self.is_reading(value):
+            return None
+        place = self.place(sample, stream, named) if self.has_labels(sample) else None
+        if place is None:
+            return None
+        at, exporter = at_ms(sample, stream), exporter_of(sample.labels, sample.name)
+        before = cast("Rated | None", rates.get(place.key))
+        if before is None and not value and place.key not in self.states(stream):
+            return None
+        # The first one tells of the time that it was taken over itself.
+        risen, since, apart = 0.0, at - over_ms, over_ms
+        if before is not None and at - before[2] <= row.gap * stream.spread:
+            if at <= before[2] or exporter != before[3]:
+                return None
+            risen, since, apart = before[0], before[1], at - before[2]
+        risen += value * apart / row.per
+        rate = risen * row.per / max(at - since, row.window)
+        verdict = self.past(rate)
+        if at - since < row.window and verdict != PAST:
+            rates[place.key] = (risen, since, at, exporter)
+            return None
+        if risen:
+            rates[place.key] = (0.0, at, at, exporter)
+        else:
+            rates.pop(place.key, None)
+        return self.assess(verdict, {row.says: rounded(rate)}, place, sample, stream, since)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from typing import Final
 from zlib import crc32
@@ -14,6 +15,7 @@ from streams.detect.metrics.levels import LEAST_BLANK, Bits, Rule, Value, is_bla
 from streams.detect.metrics.nodes import NodeRule
 from streams.detect.metrics.pairs import BusyGpus, Fraction, Zeros
 from streams.detect.metrics.peers import PeerRule
+from streams.detect.metrics.recorded_rates import recorded_rate
 from streams.detect.metrics.rule_rows import Metric, MetricRow, MetricSheet, Named, sheet
 from streams.model.errors import ConfigError
 from streams.model.record import Sample
@@ -31,7 +33,7 @@ _MAX_COUNTERS = 60
 class MetricRules:
     """Reads samples by the rows of `catalog/metrics/*.yaml`.
 
-    Names match in any case, with or without `_total`, and after a shipper's prefix.
+    Names match in any case, with or without `_total`, and after a shipper's prefix. A recorded rate of a counter is read as one.
 
     Raises:
         ConfigError: when there are more counters than a shared row has bits.
@@ -40,6 +42,7 @@ class MetricRules:
     def __init__(self, rows: MetricSheet | None = None) -> None:
         rows = rows or sheet()
         self._known: dict[str, tuple[Reader, ...]] = {}
+        self._counters: dict[str, tuple[tuple[CounterRule, float, Named], ...]] = {}
         self._named = [
             metric.name.partition("{")[0]
             for metric in (
@@ -59,6 +62,8 @@ class MetricRules:
         for row in rows.rows:
             rule = _rule(row, bits, zeros)
             self._add(row.metrics, rule.read)
+            if isinstance(rule, CounterRule):
+                self._add_counter(row.metrics, rule)
             self._add(row.of, rule.second)
             self._add(row.reasons, rule.reason)
         self._add(rows.busy.metrics, BusyGpus(rows.busy.above, 300_000).remember)
@@ -71,6 +76,13 @@ class MetricRules:
                 plain = _plain(name)
                 self._known[plain] = (*self._known.get(plain, ()), (read, metric.scale, named))
 
+    def _add_counter(self, metrics: Iterable[Metric], rule: CounterRule) -> None:
+        for metric in metrics:
+            # What is turned round is a state, of which there is no rate.
+            for name, named in metric.names() if metric.scale > 0 else ():
+                plain = _plain(name)
+                self._counters[plain] = (*self._counters.get(plain, ()), (rule, metric.scale, named))
+
     @property
     def hints(self) -> tuple[bytes, ...]:
         """The names of all metrics; of those with a link number the part before it.
@@ -78,10 +90,12 @@ class MetricRules:
         A name within another one finds both: `packet_seq_err` stands for all its prefixes.
         """
         found: list[str] = []
-        for name in sorted(dict.fromkeys(self._named), key=len):
+        # OpenTelemetry and recording rules leave `_total` out.
+        named = [name.removesuffix("_total") for name in self._named]
+        for name in sorted(dict.fromkeys(named), key=len):
             if not any(shorter in name for shorter in found):
                 found.append(name)
-        return tuple(name.encode() for name in dict.fromkeys(self._named) if name in found)
+        return tuple(name.encode() for name in dict.fromkeys(named) if name in found)
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """The findings of the sample, given those before it."""
@@ -102,10 +116,28 @@ class MetricRules:
 
     def _learned(self, name: str) -> tuple[Reader, ...]:
         """The rules of a name in another spelling, or none; remembered for the next sample."""
-        readers = self._known.get(_plain(name), ())
+        readers = self._known.get(_plain(name), ()) or self._recorded(name)
         if len(self._by_name) < _MAX_NAMES:
             self._by_name[name] = readers
         return readers
+
+    def _recorded(self, name: str) -> tuple[Reader, ...]:
+        """The rules of counters that a recording rule has made a rate of."""
+        rate = recorded_rate(name)
+        if rate is None:
+            return ()
+        return tuple(
+            (partial(_read_recorded, rule, rate.over_ms), scale * rate.per_second, named)
+            for rule, scale, named in self._counters.get(_plain(rate.metric), ())
+        )
+
+
+def _read_recorded(
+    rule: CounterRule, over_ms: int, sample: Sample, per_second: float, stream: Stream, named: Named
+) -> Iterator[Finding] | None:
+    if sample.node is None:
+        return None  # summed up over a whole cluster
+    return rule.recorded(sample, per_second, over_ms, stream, named)
 
 
 def _plain(name: str) -> str:

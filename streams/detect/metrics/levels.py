@@ -94,6 +94,15 @@ class Rule(ABC):
         """Remember a sample of one of the row's `reasons`."""
         return None
 
+    def recorded(
+        self, sample: Sample, per_second: float, over_ms: int, stream: Stream, named: Named
+    ) -> Iterator[Finding] | None:
+        """The findings of a rate that was made of one of the row's `metrics`, which only a row of counters reads.
+
+        `per_second` is the increase a second, in the row's own unit, and `over_ms` the time it was taken over.
+        """
+        return None
+
     def states(self, stream: Stream) -> RuleTable:
         """The parts that are pending, firing or recently over."""
         return stream.rule_state.table(self._table, MAX_PARTS)

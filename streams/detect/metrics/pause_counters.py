@@ -11,6 +11,7 @@ from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
+from streams.detect.metrics.recorded_rates import recorded_rate
 from streams.detect.rule_state import Row
 from streams.model.clock import to_millis
 from streams.model.digest import digest
@@ -94,16 +95,27 @@ class PauseCounters:
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """The start or end of a storm, when this sample shows it."""
+        recorded = recorded_rate(sample.name)
+        name = sample.name if recorded is None else recorded.metric
         for pattern, metric in self._metrics:
-            match = pattern.search(sample.name)
+            match = pattern.search(name)
             if match is not None:
                 priority = match.groupdict().get("priority")
-                yield from self._counted(sample, stream, metric, int(priority) if priority else -1)
+                per_second = None if recorded is None else sample.value * recorded.per_second
+                yield from self._counted(
+                    sample, stream, metric, int(priority) if priority else -1, per_second
+                )
                 return
 
     def _counted(
-        self, sample: Sample, stream: Stream, metric: PauseMetric, priority: int
+        self,
+        sample: Sample,
+        stream: Stream,
+        metric: PauseMetric,
+        priority: int,
+        per_second: float | None,
     ) -> Iterator[Finding]:
+        """`per_second` is the rate of a counter, where a recording rule has made one of it."""
         nic = next((sample.labels[name] for name in _sheet().nic_labels if name in sample.labels), None)
         if nic is None or not 0 <= sample.value < 2**63:
             return
@@ -112,13 +124,16 @@ class PauseCounters:
         place = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
         if metric.measures == "frames" and (*place, "duration") in counters:
             return
-        key = (*place, metric.measures)
+        # A rate and the counter that it was made of must not be compared with each other.
+        key = (*place, metric.measures) if per_second is None else (*place, metric.measures, "rate")
         row = counters.get(key)
         before = PauseCounter.of(row) if row is not None else None
         if before is not None and at_ms <= before.at_ms:
             return  # late, or shipped twice
         rate = None
-        if before is not None and sample.value >= before.value:
+        if per_second is not None:
+            rate = per_second
+        elif before is not None and sample.value >= before.value:
             rate = (sample.value - before.value) * 1000 / (at_ms - before.at_ms)
         now, changed = _judge(before, rate, sample.value, at_ms, metric.measures)
         counters[key] = now.row

@@ -17,6 +17,8 @@ from streams.model.record import Sample
 from streams.model.signal import Attribute
 
 _NIC_LABELS = ("device", "interface", "netdev", "nic", "hca")
+_PORT_LABELS = ("interface", "ifName", "ifDescr")
+"""Labels of a switch's port: snmp_exporter's are the columns of IF-MIB."""
 _PODS = (("exported_pod", "exported_namespace"), ("pod_name", "pod_namespace"), ("pod", "namespace"))
 _SUFFIX = re2_patterns.compile(
     r"-(?:\d{1,6}|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10})$"
@@ -74,7 +76,10 @@ def nic_place(sample: Sample, stream: Stream) -> SamplePlace | None:
 
 def port_place(sample: Sample, stream: Stream) -> SamplePlace | None:
     """The port of a switch; a NIC where the sample is of a host's end of the cable."""
-    port = sample.labels.get("interface")
+    labels = sample.labels
+    port = next((labels[name] for name in _PORT_LABELS if labels.get(name)), None)
+    if port is None and not any(labels.get(name) for name in _NIC_LABELS):
+        port = labels.get("port") or None
     if port is None or sample.node is None:
         return nic_place(sample, stream)
     return SamplePlace(
