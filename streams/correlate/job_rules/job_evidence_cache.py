@@ -104,10 +104,10 @@ class JobEvidenceCache:
             return found
         if job.startswith(f"{SLURM_JOB}/"):
             return (*found, *(s for node, s in killed if _was_killed_in_slurm(job, node, s, found)))
-        told = [s.at for s in found if not is_of_pace(s)] + [
-            r.sighting.fault_at for r in self.reports(job, nodes)
-        ]
-        return (*found, *(s for node, s in killed if self._was_killed(job, node, s, told)))
+        waits = [r.sighting.fault_at for r in self.reports(job, nodes)]
+        told = [s.at for s in found if not is_of_pace(s)] + waits
+        fails = [s.at for s in found if is_own(s)] + waits
+        return (*found, *(s for node, s in killed if self._was_killed(job, node, s, told, fails)))
 
     def told(self, job: str) -> tuple[Sighting, ...]:
         """Failures of the job that its pods and their events tell of; the very same tuple while none of that has changed."""
@@ -118,12 +118,17 @@ class JobEvidenceCache:
         row = self._state.pods.get(pod)
         return _failures(row, (), "") if row is not None and row.seen else []
 
-    def _was_killed(self, job: str, node: str, seen: Sighting, told: Sequence[datetime]) -> bool:
-        """Whether a process that the kernel killed was the job's. `told` is when the job itself reported anything.
+    def _was_killed(
+        self, job: str, node: str, seen: Sighting, told: Sequence[datetime], fails: Sequence[datetime]
+    ) -> bool:
+        """Whether a process that the kernel killed was the job's.
+
+        `told` is when the job itself reported anything, and `fails` when it failed or began to wait.
 
         The kernel names the pod by its uid where it was killed for the pod's own limit. Where it does not, most of what is
         killed on a busy node is somebody's build or shell, whose pods are in no inventory: the job must have stood there alone,
-        and something of it must have ended at that moment: it says so itself, or its pod there failed.
+        and something of it must have ended at that moment: it says so itself, or its pod there failed. A job that was failing
+        before has another reason.
         """
         if uid := seen.text("pod_uid"):
             there = self._placements.on_node(node, seen.at, seen.at)
@@ -131,6 +136,8 @@ class JobEvidenceCache:
         there = self._placements.on_node(node, seen.at, seen.at)
         if not self._is_alone(job, node, seen.at, seen.at) or not any(p.gpus for p in there):
             return False  # beside a launcher that holds no GPU stands whatever else needs none
+        if any(self._slack < seen.at - at <= 2 * _FELT_WITHIN for at in fails):
+            return False
         ends = [p.end for p in there if p.end is not None and p.succeeded is False]
         return any(-self._slack <= at - seen.at <= _FELT_WITHIN for at in (*told, *ends))
 

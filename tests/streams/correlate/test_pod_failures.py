@@ -339,6 +339,21 @@ def test_codes_of_the_teardown_do_not_move_a_crash_to_other_nodes() -> None:
     assert "n3" in incident.reason
 
 
+@pytest.mark.parametrize(("after", "killed"), [(5, True), (20, False), (45, False)])
+def test_what_the_kernel_kills_on_a_node_after_the_job_began_to_fail_is_no_reason(
+    after: float, killed: bool
+) -> None:
+    """Which process it was is not known: beside its own it may be anybody's shell or build."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        failed("llama", 1, 0, exitcode=-6),
+        oom("n3", after),
+        failed("llama", 0, after + 1, exitcode=-6),
+    )
+    world.pass_to(900)
+    assert ("killed a process for memory" in world.only().reason) is killed
+
+
 def test_an_image_that_is_gone_is_no_matter_of_the_nodes_or_the_fabric() -> None:
     world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n2", "mlx5_2")])
     world.see(storm("leaf-1", "Ethernet8", -30), xid("n3", 95, -20), *again("image_pull", 0))
