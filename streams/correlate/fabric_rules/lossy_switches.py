@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.link_parts import parts
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
 from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.rows import Groups, NodeRow, of_kind
 from streams.model.kinds import SignalKind
 
-_DROPS, _RETRANSMITS = "drops", "retransmits"
+_DROPS = "drops"
 READ_LATE = timedelta(minutes=15)
 """Counters are read every five or ten minutes, and the first read after a fault began tells of it."""
 
@@ -134,8 +135,9 @@ def _felt(
 
 def _by_nic(seen: Groups) -> Mapping[str, list[FiringInterval]]:
     said: dict[str, list[Sighting]] = defaultdict(list)
+    lossy = parts().timed_out | parts().lost
     for s in of_kind(seen, SignalKind.FABRIC_LINK):
-        if s.text("subtype") == _RETRANSMITS and (nic := s.entity.nic or s.text("device")):
+        if s.text("subtype") in lossy and (nic := s.entity.nic or s.text("device")):
             said[nic].append(s)
     return {nic: firing_intervals(lines) for nic, lines in said.items()}
 

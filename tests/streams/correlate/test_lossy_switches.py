@@ -54,11 +54,15 @@ def drops(
 
 
 def sent_again(
-    nodes: Iterable[str], seconds: float, device: str = "mlx5_1", *, cleared: bool = False
+    nodes: Iterable[str],
+    seconds: float,
+    device: str = "mlx5_1",
+    *,
+    subtype: str = "retransmits",
+    cleared: bool = False,
 ) -> list[Signal]:
     return [
-        nic(node, device, seconds + 0.1 * i, subtype="retransmits", cleared=cleared)
-        for i, node in enumerate(nodes)
+        nic(node, device, seconds + 0.1 * i, subtype=subtype, cleared=cleared) for i, node in enumerate(nodes)
     ]
 
 
@@ -95,6 +99,12 @@ def test_a_job_that_loses_connections_over_a_switch_that_drops_is_its_victim() -
     assert incident.jobs == (job("llama"),)
     assert incident.facts["nics"] == ("mlx5_1",)
     assert "drops what is sent to 8 of its 8 hosts" in incident.reason
+
+
+@pytest.mark.parametrize("subtype", ["retransmits", "lost_packets"])
+def test_whatever_counter_of_its_hosts_shows_the_loss(subtype: str) -> None:
+    (incident,) = seen([*drops(range(8), 0), *sent_again(NODES, 20, subtype=subtype), FAILS])
+    assert (incident.family, incident.root.key) == ("fabric_fault", "switch/leaf-1")
 
 
 def test_so_are_several_that_fail_one_after_the_other_and_move_in_between() -> None:
