@@ -32,6 +32,8 @@ ABOUT = "about"
 LOW_CLOCKS = "node_clock"
 """Subtype of a `gpu.slow` by which the detector reports that all of a node's busy GPUs are low."""
 
+DROPPING = "drops"
+"""The subtype of a port of a switch that throws away what is sent to it."""
 EACH_MINUTE = "each_minute"
 """Attribute of what pods say of their node over and over, and whose they are: of each only the first of a minute is kept."""
 

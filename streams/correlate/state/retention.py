@@ -9,7 +9,7 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import parts
 from streams.correlate.policy.policy import policy
-from streams.correlate.sightings import LOW_CLOCKS, PAST, Sighting, order
+from streams.correlate.sightings import DROPPING, LOW_CLOCKS, PAST, Sighting, order
 from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.node_work import work_at
@@ -45,7 +45,7 @@ class Retention:
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
                 kept |= _of_low_clocks(row, now)
-                kept |= _of_lost_packets(row, now)
+                kept = _with_losses(kept, row.seen, now)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -55,6 +55,7 @@ class Retention:
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
                 kept = _since_each(port.seen, self.kept_since(Place(PlaceKind.PORT, name), cut, config))
+                kept = _with_losses(kept, port.seen, now)
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
@@ -252,19 +253,31 @@ def _of_announced_absence(row: NodeRow) -> Groups:
     return {key: group for key, group in row.seen.items() if group[0].kind in kinds}
 
 
-def _of_lost_packets(row: NodeRow, now: datetime) -> Groups:
-    """What is kept of a node's NICs that go on losing packets: their counters tell once that it began, and once that it is over.
+def _with_losses(kept: Groups, seen: Groups, now: datetime) -> Groups:
+    """`kept` with what NICs and ports of switches go on losing: counters tell once that it began, and once that it is over.
 
-    Hosts that have shown it for hours are what others are compared with. After a day nobody reads these counters any more.
+    What has shown it for hours is no news, and is what others are compared with. After a day nobody reads these counters.
     """
-    return {
-        key: group
-        for key, group in row.seen.items()
-        if group[0].kind == SignalKind.FABRIC_LINK
-        and parts().is_counted_way(group[0])
-        and max(group, key=order).firing
-        and max(group, key=order).at >= now - PAST
-    }
+    last: dict[tuple[str, ...], Sighting] = {}
+    for s in sorted(filter(_is_loss, of_kind(seen, SignalKind.FABRIC_LINK)), key=order):
+        last[_series(s)] = s
+    lasting = {series for series, s in last.items() if s.firing and s.at >= now - PAST}
+    if not lasting:
+        return kept
+    found = dict(kept)
+    for key, group in seen.items():
+        ids = {s.id for s in kept.get(key, ())}
+        if left := tuple(s for s in group if s.id in ids or (_is_loss(s) and _series(s) in lasting)):
+            found[key] = left
+    return found
+
+
+def _is_loss(s: Sighting) -> bool:
+    return s.kind == SignalKind.FABRIC_LINK and (s.text("subtype") == DROPPING or parts().is_counted_way(s))
+
+
+def _series(s: Sighting) -> tuple[str, ...]:
+    return (s.entity.key, *map(s.text, ("device", "subtype", "counter", "series", "alert", "condition")))
 
 
 def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:

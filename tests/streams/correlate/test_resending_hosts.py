@@ -233,6 +233,12 @@ def test_a_job_of_another_leaf_that_is_slow_has_another_reason() -> None:
     assert not seen([*shows(UNDER), slow("phi")]).incidents()
 
 
+def test_what_was_over_hours_before_a_job_hangs_is_not_why() -> None:
+    signals = [*shows(UNDER), *shows(UNDER, 900, cleared=True), *hangs(seconds=9000)]
+    incident = seen(signals, until=11000).only()
+    assert incident.family == "hang"
+
+
 def test_it_is_over_when_most_of_its_hosts_are_quiet() -> None:
     world = seen([*shows(UNDER), slow(), *shows(UNDER, 2400, cleared=True)], until=6000)
     assert world.only().state.is_over
