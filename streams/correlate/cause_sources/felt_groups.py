@@ -7,7 +7,7 @@ leafs are compared with each other only where enough hosts of one began together
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import HostCauses
@@ -95,6 +95,11 @@ class FeltGroups:
         if not self._shown:
             self._forget()
         return changed
+
+    @property
+    def showing(self) -> Collection[str]:
+        """The hosts whose NICs show that packets are lost, time out or congest."""
+        return self._shown.keys()
 
     def _forget(self) -> None:
         for kept in (self._near, self._jobs, self._busy, self._moments):

@@ -13,7 +13,7 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
 from streams.correlate.fabric_rules.links import LinkFault, broke_at
-from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches
+from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches, lost_by_nic
 from streams.correlate.fabric_rules.lost_hosts import WENT_TOGETHER, LostHosts, lost_hosts
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
@@ -30,6 +30,8 @@ from streams.correlate.hypothesis import ERROR_COUNTERS, FELT_ONLY, SOMEWHERE, B
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.incarnations import FiringInterval
+from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, PortRow
 from streams.model.entity import Entity
@@ -88,7 +90,8 @@ class SwitchCauses(CauseSource):
             row = self._state.ports.get(name, PortRow())
             if port:
                 if self._lossy.put(name, row.seen):
-                    round_.touched.switches.add(switch)
+                    # Whether it is the only one, others are compared with it for.
+                    round_.touched.switches |= {switch, *self._lossy.wide(self._config)}
                 continue
             if self._orders.put(switch, row):
                 round_.touched.switches.add(switch)
@@ -106,6 +109,7 @@ class SwitchCauses(CauseSource):
         """Compare what the NICs of all hosts show, and touch the switches and the jobs for which that changes anything."""
         if not self._felt_groups.update(touched):
             return
+        touched.switches |= self._lossy.wide(self._config)
         before, self._felt = self._felt, self._felt_groups.losses()
         for name in before.keys() | self._felt.keys():
             if (old := before.get(name, ())) == (new := self._felt.get(name, ())):
@@ -296,13 +300,36 @@ class SwitchCauses(CauseSource):
             link = self._state.ports.get(port, PortRow()).link
             return ((host, link.nic if link else None) for host in self._topology.hosts_at(port))
 
+        known = len(self._topology.hosts_of(name))
+        if known < self._config.leaf_neighbours:
+            losses = self._lossy.uncabled(
+                name, len(self._topology.ports_at(name)), self._resending(name), self._config
+            )
+            ordered = self._ordered(name)
+            return [loss for loss in losses if ordered(loss.interval.start, None) is None]
         return self._lossy.of(
             name,
-            len(self._topology.hosts_of(name)),
+            known,
             ends_at,
             lambda node: self._state.nodes.get(node, NodeRow()),
             self._config,
         )
+
+    def _resending(self, switch: str) -> dict[str, dict[str, list[FiringInterval]]]:
+        """By host and NIC: when packets were lost, as far as the NIC is not known to hang on another switch."""
+        found: dict[str, dict[str, list[FiringInterval]]] = {}
+        for host in self._felt_groups.showing:
+            row = self._state.nodes.get(host, NodeRow())
+            names, others = nic_names(row.nics), self._topology.switches_of(host) - {switch}
+            ends = {end for other in others for end in self._topology.nics_at(host, other)}
+            mine = {
+                nic: stretches
+                for nic, stretches in lost_by_nic(row.seen).items()
+                if not ends or names.relation(ends, (nic,), stretches[0].start) != "same"
+            }
+            if mine:
+                found[host] = mine
+        return found
 
     def _shared_by(self, nodes: Set[str]) -> Entity | None:
         """What these hosts share besides a switch."""

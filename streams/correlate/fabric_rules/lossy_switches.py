@@ -7,19 +7,18 @@ Either alone says little: a port drops when a reader cannot keep up, and a NIC s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import parts
-from streams.correlate.sightings import Sighting, order
+from streams.correlate.sightings import DROPPING, Sighting, order
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
 from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.rows import Groups, NodeRow, of_kind
 from streams.model.kinds import SignalKind
 
-_DROPS = "drops"
 READ_LATE = timedelta(minutes=15)
 """Counters are read every five or ten minutes, and the first read after a fault began tells of it."""
 
@@ -28,7 +27,8 @@ READ_LATE = timedelta(minutes=15)
 class Loss:
     """A time in which a switch dropped: `drops` says of which ports, `retransmits` by which NICs of its hosts it is felt.
 
-    `nics` are the names of NICs that are the same on several of its hosts, as those of one rail are.
+    `nics` are the names of NICs that are the same on several of its hosts, as those of one rail are. `known` is how many hosts
+    are known at its ports, 0 where its cables are not: then `hosts` are those that send again, and `ports` those that drop.
     """
 
     interval: FiringInterval
@@ -36,6 +36,7 @@ class Loss:
     known: int
     nics: tuple[str, ...]
     retransmits: tuple[Sighting, ...]
+    ports: int = 0
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class LossySwitches:
         """Replace what a port (`switch/port`) reported. Returns whether its drops changed."""
         switch = port.partition("/")[0]
         ports = self._of.get(switch, {})
-        before, after = ports.get(port, ()), tuple(_stretches(seen, _DROPS))
+        before, after = ports.get(port, ()), tuple(_stretches(seen, DROPPING))
         if before == after:
             return False
         if after:
@@ -64,6 +65,71 @@ class LossySwitches:
 
     def __contains__(self, switch: str) -> bool:
         return switch in self._of
+
+    def wide(self, config: Config) -> set[str]:
+        """The switches that drop at more ports than one host may have."""
+        return {switch for switch, ports in self._of.items() if len(ports) > config.ports_a_host}
+
+    def uncabled(
+        self,
+        switch: str,
+        ports_known: int,
+        resending: Mapping[str, Mapping[str, Sequence[FiringInterval]]],
+        config: Config,
+    ) -> list[Loss]:
+        """The times in which a switch whose cables are not known dropped at most of its ports, and no other switch did.
+
+        Hosts that send again then, with NICs of one name, are taken for its own; where none does, twice as many ports must drop,
+        for a single host may have many that read too slowly.
+
+        Args:
+            switch: Its name.
+            ports_known: How many ports of it are known at all.
+            resending: By host and name of a NIC, when packets of it were lost; without NICs that are known to hang elsewhere.
+            config: Its `ports_a_host` are the most ports of one host, and `leaf_neighbours` the fewest hosts.
+        """
+        ports = self._of.get(switch, {})
+        least = max(config.ports_a_host + 1, (ports_known + 1) // 2)
+        if len(ports) < least:
+            return []
+        found = []
+        for start, end in _together(ports, least):
+            mine = [i for one in ports.values() for i in one if _meets(i, start, end)]
+            dropping = sum(any(_meets(i, start, end) for i in one) for one in ports.values())
+            if self._drops_elsewhere(switch, dropping, start):
+                continue  # all are congested, or what lies behind all of them is at fault
+            felt: dict[str, list[Sighting]] = defaultdict(list)
+            hosts: dict[str, set[str]] = defaultdict(set)
+            for host, nics in resending.items():
+                for nic, stretches in nics.items():
+                    if here := [s for i in stretches if _meets(i, start, end) for s in i.sightings]:
+                        felt[nic] += here
+                        hosts[nic].add(host)
+            names = {nic for nic, there in hosts.items() if len(there) >= config.leaf_neighbours}
+            if not names and dropping < 2 * config.ports_a_host:
+                continue
+            lines = sorted((s for i in mine for s in i.sightings), key=order)
+            again = tuple(sorted((s for nic in names for s in felt[nic]), key=order))
+            found.append(
+                Loss(
+                    FiringInterval(start, max(s.at for s in lines), end, tuple(lines)),
+                    tuple(sorted({host for nic in names for host in hosts[nic]})),
+                    0,
+                    tuple(sorted(names)),
+                    again,
+                    dropping,
+                )
+            )
+        return found
+
+    def _drops_elsewhere(self, switch: str, ports: int, at: datetime) -> bool:
+        """Whether another switch drops at half as many ports about that time."""
+        for other, theirs in self._of.items():
+            if other == switch or 2 * len(theirs) < ports:
+                continue
+            if 2 * sum(any(_meets(i, at, at) for i in one) for one in theirs.values()) >= ports:
+                return True
+        return False
 
     def of(
         self,
@@ -125,7 +191,7 @@ def _felt(
     for host, ends in cabled.items():
         row = row_of(host)
         names = nic_names(row.nics)
-        for nic, stretches in _by_nic(row.seen).items():
+        for nic, stretches in lost_by_nic(row.seen).items():
             here = [s for i in stretches if _meets(i, start, end) for s in i.sightings]
             if here and not (ends and names.relation(ends, (nic,), here[0].at) == "different"):
                 times[nic] += 1
@@ -133,7 +199,8 @@ def _felt(
     return {nic: lines for nic, lines in found.items() if times[nic] >= config.leaf_neighbours}
 
 
-def _by_nic(seen: Groups) -> Mapping[str, list[FiringInterval]]:
+def lost_by_nic(seen: Groups) -> Mapping[str, list[FiringInterval]]:
+    """When packets of which NIC of a host were lost, by the name that the host gives it."""
     said: dict[str, list[Sighting]] = defaultdict(list)
     lossy = parts().timed_out | parts().lost
     for s in of_kind(seen, SignalKind.FABRIC_LINK):

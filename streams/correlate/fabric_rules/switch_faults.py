@@ -24,6 +24,7 @@ from streams.correlate.hypothesis import (
     FAR_END_UNKNOWN,
     LEAF_GUESSED,
     SOMEWHERE,
+    UNCABLED,
     Blame,
     Hypothesis,
     rejected,
@@ -324,6 +325,20 @@ def _drops(root: Entity, session: Session, lossy: Mapping[str, Loss], config: Co
     hosts = sorted({host for loss in losses for host in loss.hosts})
     nics = sorted({nic for loss in losses for nic in loss.nics})
     known = max(loss.known for loss in losses)
+    why = f"{root} drops what is sent to {len(hosts)} of its {known} hosts, and {', '.join(nics[:4])} of theirs send again"
+    facts: dict[str, Attribute] = {
+        "source": str(root),
+        "hosts": tuple(hosts[:64]),
+        "link": DROPS,
+        "nics": tuple(nics),
+        "neighbours": known,
+    }
+    if not known:
+        ports = max(loss.ports for loss in losses)
+        felt = f", and {', '.join(nics[:4])} of {len(hosts)} hosts send again" if hosts else ""
+        why = f"{root} drops at {ports} of its ports, and no other switch at half as many{felt}"
+        why += ". Which hosts hang on it is not known"
+        facts |= {UNCABLED: True, "ports": ports}
     return Hypothesis(
         place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
         root=root,
@@ -335,17 +350,10 @@ def _drops(root: Entity, session: Session, lossy: Mapping[str, Loss], config: Co
         lag=READ_LATE,
         stops=families()[FAMILY].stops,
         alone=False,
-        why=f"{root} drops what is sent to {len(hosts)} of its {known} hosts, and {', '.join(nics[:4])} of theirs send again: "
-        "its queues or their configuration (PFC, buffers); no host is at fault, so none is closed",
+        why=f"{why}: its queues or their configuration (PFC, buffers); no host is at fault, so none is closed",
         causes=session.sightings,
         context=distinct(s for loss in losses for s in loss.retransmits),
-        facts={
-            "source": str(root),
-            "hosts": tuple(hosts[:64]),
-            "link": DROPS,
-            "nics": tuple(nics),
-            "neighbours": known,
-        },
+        facts=facts,
     )
 
 

@@ -12,12 +12,13 @@ from streams.correlate.hypothesis import (
     FAR_END_UNKNOWN,
     FELT_ONLY,
     LEAF_GUESSED,
+    UNCABLED,
     Hypothesis,
 )
 from streams.correlate.job_rules.connection_votes import Vote, only_deaths, says, speaks_of_network
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
-from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.job_rules.rank_reports import Episode, RankReport
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import first_break
 from streams.correlate.sightings import order
@@ -107,7 +108,7 @@ def fabric_for(
         for c in evidence.causes
         if c.domain == "fabric"
         and c.rule not in (BY_JOBS, FELT_ONLY)
-        and c.id in evidence.near_storms
+        and (c.id in evidence.near_storms or _may_reach(c, evidence, episode, config))
         and in_time(c, episode.start, episode.reported_at, evidence, config)
         and (not _is_doubtful(c, episode) or _crosses(c, evidence, episode, finding, config))
         and (c.rule != DROPS or _fails_by_drops(c, episode, finding))
@@ -126,10 +127,12 @@ def lossy_leaf_for(
         return None
     there = {p.node for p in placed_at(evidence.placements, episode.start, config)}
     accused = {finding.node} if finding.node is not None else set(finding.suspects)
+    # Connections that are lost tell over which NICs (`fabric_for`).
+    loses_connections = any(_is_lost_connection(one) for one in episode.reports)
     found = [
         c
         for c in evidence.causes
-        if c.rule == FELT_ONLY
+        if (c.rule == FELT_ONLY or (c.rule == DROPS and not loses_connections))
         and not there.isdisjoint(hosts := set(c.fact_texts("hosts")))
         and (not accused or not accused.isdisjoint(hosts))
         and in_time(c, episode.start, episode.reported_at, evidence, config)
@@ -184,17 +187,36 @@ def _is_doubtful(c: Hypothesis, episode: Episode) -> bool:
     return is_judged_by_jobs(c) or (broke_at is not None and episode.start + c.lag < broke_at)
 
 
+_LOSING_FOR = timedelta(minutes=30)
+"""For so long a connection may lose packets before it is given up."""
 _WITH_ERRORS = (ERROR_COUNTERS, DROPS, FELT_ONLY)
 """What `link` is of a cause that lets a job move between two failures, until it is over."""
 
 
+def _is_lost_connection(report: RankReport) -> bool:
+    return report.sighting.kind == SignalKind.NCCL_ERROR and says(report.sighting) == "edge"
+
+
+def _may_reach(switch: Hypothesis, evidence: JobEvidence, episode: Episode, config: Config) -> bool:
+    """Whether a switch that drops and whose cables are not known may be under the job: a host of it sends again; where none of
+    any job does, the drops began shortly before.
+    """
+    if UNCABLED not in switch.facts:
+        return False
+    if hosts := set(switch.fact_texts("hosts")):
+        return any(p.node in hosts for p in placed_at(evidence.placements, episode.start, config))
+    return switch.fault_at >= episode.start - _LOSING_FOR
+
+
 def _fails_by_drops(switch: Hypothesis, episode: Episode, finding: HangFinding) -> bool:
-    """Whether the job lost connections over NICs by which a switch's drops are felt, and does not prove another reason."""
+    """Whether the job lost connections over NICs by which a switch's drops are felt, and does not prove another reason.
+
+    Where nothing tells which NICs these are, any that it lost.
+    """
     nics = switch.fact_texts("nics")
     return finding.certainty is not Certainty.DECISIVE and any(
-        one.sighting.kind == SignalKind.NCCL_ERROR
-        and says(one.sighting) == "edge"
-        and one.sighting.text("device").partition(":")[0] in nics
+        _is_lost_connection(one)
+        and (one.sighting.text("device").partition(":")[0] in nics or (UNCABLED in switch.facts and not nics))
         for one in episode.reports
     )
 
@@ -358,7 +380,7 @@ def in_time(
     """Whether symptoms from `start` on, told from `reported_at` on, may follow from it: neither over before, nor begun after."""
     if cause.fault_at > reported_at + cause.lag or was_outlived(cause, start, evidence, config):
         return False
-    if cause.rule == FELT_ONLY:
+    if cause.rule in (FELT_ONLY, DROPS):
         # Counters tell once that it began, and then that it is over: a collective may lose its packets at any time in between.
         lasts = cause.cleared_at is None or cause.cleared_at + config.linger >= start
         return cause.fault_at <= start + cause.lag and lasts

@@ -184,6 +184,10 @@ class Topology:
                 found.add(f"node/{self._node_at[port]}" if link.node else f"switch/{link.peer_switch}")
         return len(found)
 
+    def ports_at(self, switch: str) -> set[str]:
+        """The ports of a switch that cables or signals name."""
+        return self._of_switch.get(switch, set()) | self._reported.get(switch, set())
+
     def has_cabled_hosts(self, switch: str) -> bool:
         """Whether hosts are known at ports of this switch."""
         return any(port in self._node_at for port in self._of_switch.get(switch, ()))

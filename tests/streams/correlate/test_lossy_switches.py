@@ -25,6 +25,7 @@ from tests.streams.correlate.world import (
     nic_names,
     port,
     progress,
+    timeouts,
 )
 
 NODES = [f"n{i}" for i in range(8)]
@@ -159,3 +160,120 @@ def test_whatever_the_order_the_same_switch_is_named() -> None:
         arrivals = [(when + chance.choice([0, 0, 40, 300]), what) for when, what in on_time(facts(), signals)]
         again = outcome(arrivals, restarts=0.1, seed=seed, until=1500)
         assert list(map(essence, again)) == expected
+
+
+MANY = [f"n{i}" for i in range(24)]
+OF_MANY: dict[str, Sequence[str]] = {"llama": MANY[:4], "gemma": MANY[4:12], "qwen": MANY[12:]}
+
+
+def uncabled() -> list[Fact]:
+    """Of the leafs nobody knows what hangs on them."""
+    return [
+        replace(fact, addresses=(f"10.0.0.{fact.name[1:]}",)) if isinstance(fact, NodeFact) else fact
+        for fact in cluster(OF_MANY)
+    ]
+
+
+def lost_over(device: str, seconds: float = 600) -> Signal:
+    line = nccl_error("llama", 0, seconds)
+    attributes: dict[str, Attribute] = {
+        "rank": 0, "subtype": "ib_completion", "status": 12, "device": device, "peer": "10.0.0.2",
+    }  # fmt: skip
+    return replace(
+        line, entity=Entity(CLUSTER, pod=PodRef("train", "llama-worker-0"), rank=0), attributes=attributes
+    )
+
+
+def watched(
+    signals: Iterable[Signal], until: float = 2400, known: Sequence[Fact] | None = None
+) -> list[Incident]:
+    world = World(uncabled() if known is None else known)
+    world.play(signals, until)
+    return list(world.incidents())
+
+
+WAITS = timeouts("llama", range(4 * GPUS), 1200)
+UNCABLED: dict[str, Sequence[Signal]] = {
+    "connections that fail over the NICs that send again": [
+        *drops(range(20), 0), *sent_again(MANY[:6], 20, subtype="lost_packets"), lost_over("mlx5_1"),
+    ],
+    "all ranks wait, and hosts of them send again": [
+        *drops(range(20), 0), *sent_again(MANY[:6], 20, subtype="lost_packets"), *WAITS,
+    ],
+    "few ports, and hosts send again": [*drops(range(10), 0), *sent_again(MANY[:6], 20), lost_over("mlx5_1")],
+    "no host's counters are read": [*drops(range(20), 0), lost_over("mlx5_5")],
+    "another switch drops at a few of its ports": [
+        *drops(range(20), 0), *drops(range(6), 10, leaf="leaf-2"), lost_over("mlx5_5"),
+    ],
+    "another one did an hour ago": [
+        *drops(range(20), -7200, leaf="leaf-2"), *drops(range(20), -3600, leaf="leaf-2", cleared=True),
+        *drops(range(20), 0), lost_over("mlx5_5"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", UNCABLED)
+def test_a_switch_alone_that_drops_at_most_ports_is_named_though_its_cables_are_not_known(how: str) -> None:
+    (incident,) = watched(UNCABLED[how])
+    assert (incident.family, incident.root.key) == ("fabric_fault", "switch/leaf-1")
+    assert incident.certainty is Certainty.LIKELY
+    assert incident.jobs == (job("llama"),)
+    assert "Which hosts hang on it is not known" in incident.reason
+
+
+NOT_BY_PORTS: dict[str, Sequence[Signal]] = {
+    "as many ports as one host has": [*drops(range(8), 0), *sent_again(MANY[:6], 20), lost_over("mlx5_1")],
+    "few ports, and no host sends again": [*drops(range(12), 0), lost_over("mlx5_1")],
+    "all switches drop": [
+        *drops(range(20), 0), *drops(range(20), 30, leaf="leaf-2"), *drops(range(16), 60, leaf="leaf-3"),
+        *sent_again(MANY[:6], 20), lost_over("mlx5_1"),
+    ],
+    "the others only a while later": [
+        *drops(range(20), 0), *sent_again(MANY[:6], 20), lost_over("mlx5_1", 60),
+        *drops(range(20), 90, leaf="leaf-2"), *drops(range(20), 100, leaf="leaf-3"),
+    ],
+    "most of its ports do not": [
+        *(port("leaf-1", f"Ethernet{i}", -60, subtype="link_down", standing="true") for i in range(20, 70)),
+        *drops(range(20), 0), lost_over("mlx5_1"),
+    ],
+    "hosts of other jobs send again": [*drops(range(20), 0), *sent_again(MANY[12:], 20), lost_over("mlx5_1")],
+    "over other NICs": [*drops(range(20), 0), *sent_again(MANY[:6], 20), lost_over("mlx5_2")],
+    "it was over": [
+        *drops(range(20), 0), *drops(range(20), 300, cleared=True), lost_over("mlx5_1", 2000),
+    ],
+    "it has dropped for hours": [*drops(range(20), -9000), lost_over("mlx5_1")],
+    "somebody ordered that it restarts": [
+        port("leaf-1", "", -10, subtype="switch_reload"), *drops(range(20), 0), lost_over("mlx5_1", 60),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", NOT_BY_PORTS)
+def test_nor_is_it_the_switch_where(why: str) -> None:
+    found = watched(NOT_BY_PORTS[why], until=2400)
+    assert [(i.family, i.root.key) for i in found] == [("hang", f"job/{job('llama').key}")]
+
+
+def test_it_stays_the_switch_as_long_as_it_drops() -> None:
+    """Counters say once that they began: what is older than what is kept of other evidence still holds."""
+    signals = next(iter(UNCABLED.values()))
+    for until in (2800, 4000, 9000):
+        assert [i.root.key for i in watched(signals, until)] == ["switch/leaf-1"]
+
+
+def test_ports_that_drop_on_a_busy_switch_call_nobody_while_jobs_go_on() -> None:
+    goes_on = [progress(name, t, int(t)) for name in OF_MANY for t in range(0, 3600, 60)]
+    assert not watched([*drops(range(40), 0), *sent_again(MANY, 20), *goes_on], until=3600)
+
+
+def test_a_program_that_stops_beside_it_is_still_the_programs() -> None:
+    """No NIC sends again, and no connection is lost."""
+    (incident,) = watched([*drops(range(20), 0), *WAITS])
+    assert incident.family == "hang"
+
+
+def test_once_its_hosts_are_known_they_are_counted() -> None:
+    cables = [link("leaf-1", f"Ethernet{i}", node, "mlx5_1") for i, node in enumerate(MANY[:4])]
+    signals = [*drops(range(20), 0), *sent_again(MANY[:6], 20), lost_over("mlx5_1")]
+    (incident,) = watched(signals, known=[*uncabled(), *cables])
+    assert "drops what is sent to 4 of its 4 hosts" in incident.reason
