@@ -15,7 +15,9 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import LEAF_GUESSED, Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted, is_waiting
-from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.culprit import WANDERS
+from streams.correlate.job_rules.first_failures import program_of
+from streams.correlate.job_rules.job_evidence import Behind, JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
@@ -64,6 +66,8 @@ class JobCauses(CauseSource):
         """The number of sightings a job was evaluated by."""
         self._claimed: dict[Cause, set[str]] = defaultdict(set)
         """By cause: the jobs whose symptoms it explains."""
+        self._behind: dict[str, dict[str, tuple[Behind, ...]]] = {}
+        """By program and job: what its ranks waited for on one node."""
         self.left_alone: dict[str, tuple[LeftAlone, ...]] = {}
         """By job: what it complained of that makes no root. Nothing is decided by it."""
         self.deferred: set[str] = set()
@@ -79,7 +83,8 @@ class JobCauses(CauseSource):
             self._storages = storages
             touched.jobs |= self._unmounted
         self._defer(touched, round_.budget)
-        for key in sorted(touched.jobs):
+        waiting = sorted(touched.jobs)
+        for key in waiting:
             evidence = self._evidence(key)
             if evidence is not None and self._evidence_cache.is_known(key, evidence):
                 continue
@@ -92,6 +97,11 @@ class JobCauses(CauseSource):
             if after.explained or after.hypotheses or after.suspicions or after.claims:
                 self._verdicts[key] = after
                 self._causes.note(after.hypotheses)
+            if before.behind != after.behind:
+                # What other runs of the program wait for is judged with it, and it once more by what that makes of them.
+                kin = self._enter_behind(key, after.behind)
+                waiting += [*kin, key] if kin else []
+                touched.jobs |= kin
             touched.nodes |= {s.node for s in (*before.suspicions, *after.suspicions)}
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
@@ -103,6 +113,26 @@ class JobCauses(CauseSource):
                 if not self._claimed[cause]:
                     del self._claimed[cause]
             round_.judged.append((key, before, after))
+
+    def _enter_behind(self, key: str, behind: Sequence[Behind]) -> set[str]:
+        """Keep what ranks of a job waited for. Returns the other runs of its program of which the same is known."""
+        if (program := program_of(key)) is None:
+            return set()
+        runs = self._behind.setdefault(program, {})
+        runs.pop(key, None)
+        kin = set(runs)
+        if behind:
+            runs[key] = tuple(behind)
+        if not runs:
+            del self._behind[program]
+        return kin
+
+    def _kin(self, key: str) -> tuple[list[Behind], list[Hypothesis]]:
+        """What other runs of a job's program waited for, and their hangs of which no node is why; in order of the jobs."""
+        runs = self._behind.get(program_of(key) or "", {}) if self._behind else {}
+        others = sorted(runs.keys() - {key})
+        roots = [h for job in others for h in self.at(job) if h.rule == WANDERS]
+        return [b for job in others for b in runs[job]], roots
 
     def _defer(self, touched: Touched, budget: int | None) -> None:
         """Leave the touched jobs for the next tick, if together they exceed the budget of the batch: all that do not press.
@@ -151,6 +181,7 @@ class JobCauses(CauseSource):
         causes = [h for h in offered if not is_of_one_job(h.causes) or self._shared.owner(h.id) is not None]
         attached = self._attached(causes, nodes) if reports else {}
         row = self._state.jobs.get(key, JobRow())
+        kin, kin_roots = self._kin(key) if reports else ([], [])
         return JobEvidence(
             cluster=self._cluster,
             job=placements[-1].job if placements else row.fact.job if row.fact else job_ref(key),
@@ -176,6 +207,8 @@ class JobCauses(CauseSource):
             firsts=self._firsts({p.node for p in placements}),
             gpu_firsts=self._gpu_firsts({p.node for p in placements}),
             rank_firsts=self._rank_firsts,
+            kin=kin,
+            kin_roots=kin_roots,
             shortages=self._services.of_job(key),
             rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
             storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),

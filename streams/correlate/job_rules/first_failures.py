@@ -380,6 +380,14 @@ def _name(job: str) -> _Name:
     return _Name(place, re.sub(_RUN_OF, "", name), None, None)
 
 
+def program_of(job: str) -> str | None:
+    """What the names of runs of one program have in common; of Slurm's jobs, which are numbers, only tasks of one array have."""
+    name = _name(job)
+    if name.number is None:
+        return f"{name.place}/{name.stem}"
+    return f"{name.place}/{name.array}" if name.array is not None else None
+
+
 def _elsewhere(
     node: str,
     history: Mapping[str, Sequence[PastFault]],

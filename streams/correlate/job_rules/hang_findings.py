@@ -10,6 +10,7 @@ from streams.correlate.job_rules.busy_ranks import cleared_by_work
 from streams.correlate.job_rules.connection_votes import FAILING_CONNECTIONS, NO_ADDRESSES
 from streams.correlate.job_rules.culprit import ERRORS_ONLY, WANDERS, HangFinding, find_culprit
 from streams.correlate.job_rules.job_evidence import (
+    Behind,
     JobEvidence,
     forgotten,
     launchers_beside,
@@ -124,6 +125,18 @@ def wandering_ranks(
         return {}
     found = {e.start: finding_of(evidence, e, config) for e in hangs}
     return _behind_elsewhere(found) | _failing_elsewhere(found)
+
+
+def behind_in_kin(found: HangFinding, mine: Behind, kin: Sequence[Behind]) -> HangFinding | None:
+    """A hang of which no node is why, for the same ranks were behind on others in other runs of the program (`kin`); else None.
+
+    Ranks are dealt out to nodes anew with each run: what stays with the number is in the program, or in what that rank reads.
+    """
+    elsewhere = [b for b in kin if b.node != mine.node]
+    if not elsewhere:
+        return None
+    runs = ", ".join(sorted({f"{b.job.name} on {b.node}" for b in elsewhere})[:4])
+    return _of_nobody(found, f"The same ranks were behind in other runs of the program, elsewhere: {runs}")
 
 
 def _behind_elsewhere(found: Mapping[datetime, HangFinding]) -> dict[datetime, HangFinding]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.pod_failures import PodTimes, is_exit, is_of_pace
-from streams.correlate.job_rules.rank_reports import RankReport
+from streams.correlate.job_rules.rank_reports import Rank, RankReport
 from streams.correlate.job_rules.services import Shortage, is_retry
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
@@ -19,6 +19,16 @@ from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import BaseRow, PastFault
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Ranks of a job that were behind on one node, while others of that node kept up."""
+
+    job: JobRef
+    start: datetime
+    node: str
+    ranks: tuple[Rank, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,10 @@ class JobEvidence:
     rank_firsts: Callable[[int], Sequence[PastFault]] = lambda rank: ()
     """Earlier jobs that failed first in the rank of a number, wherever it stood."""
     """By node of the job: earlier jobs that failed first there."""
+    kin: Sequence[Behind] = ()
+    """What other runs of its program waited for, as their names tell."""
+    kin_roots: Sequence[Hypothesis] = ()
+    """Hangs of those runs of which no node is why."""
     shortages: Sequence[Shortage] = ()
     """Faults of services that it complains of, together with other jobs."""
     storages: Sequence[Hypothesis] = ()

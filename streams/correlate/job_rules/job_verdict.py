@@ -40,7 +40,12 @@ from streams.correlate.job_rules.first_failures import (
     earlier_firsts,
     suspected_host,
 )
-from streams.correlate.job_rules.hang_findings import finding_of, hangs_of, wandering_ranks
+from streams.correlate.job_rules.hang_findings import (
+    behind_in_kin,
+    finding_of,
+    hangs_of,
+    wandering_ranks,
+)
 from streams.correlate.job_rules.job_causes import (
     application_root,
     audience_of,
@@ -49,6 +54,7 @@ from streams.correlate.job_rules.job_causes import (
     rejections,
 )
 from streams.correlate.job_rules.job_evidence import (
+    Behind,
     JobEvidence,
     forgotten,
     placed_at,
@@ -284,7 +290,8 @@ def _judge_hang(
     host = suspected_host(finding, there)
     if host and (earlier := earlier_firsts(host, evidence.job, there, evidence.firsts, episode.start)):
         finding = accusation(host, earlier)
-    node = _accused(finding, missed_nodes(evidence, episode, config))
+    missed = missed_nodes(evidence, episode, config)
+    node = _accused(finding, missed)
     # When every other rank has reported, silence is proof enough: do not wait until the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
     gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
@@ -312,6 +319,16 @@ def _judge_hang(
             "and that is none of these",
         )
         return
+    if node is not None and not deaths and finding.others_keep_up and node not in missed:
+        mine = Behind(evidence.job, episode.start, node, finding.ranks)
+        verdict.behind.append(mine)
+        alike = [b for b in evidence.kin if b.ranks == mine.ranks]
+        if (of_program := behind_in_kin(finding, mine, alike)) is not None:
+            finding, node = of_program, None
+            lead = min((mine, *alike), key=lambda b: (b.start, b.job.key))
+            if (root := next((h for h in evidence.kin_roots if lead.job in h.jobs[:1]), None)) is not None:
+                verdict.claim(root.id, episode, [*episode.lines, *teardown])
+                return
     if node is not None and (not deaths or finding.rule == RULE):
         audience = (
             audience_of(evidence, [episode.start], config) if finding.is_of_program else Audience.ON_CALL

@@ -16,6 +16,7 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Audience, Certainty
 from streams.model.kinds import IncidentFamily
+from streams.model.message import some
 
 
 def silent_roots(
@@ -53,6 +54,12 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
     best = max(
         members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
     )
+    why = f"{best.job} {_DOES.get(best.finding.rule, 'hangs')}: {best.finding.why}"
+    facts = culprit_facts(best.finding, best.episode)
+    if len(members) > 1 and best.finding.rule not in _DOES:
+        facts = {**facts, "hangs": len(members)}
+        jobs = sorted({str(m.job) for m in members})
+        why += f"; {len(members)} times ranks there were waited for, by {some(jobs, 4)}"
     return Hypothesis(
         place=Place(PlaceKind.NODE, root.node or ""),
         root=_part(root, members),
@@ -64,10 +71,10 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         last_at=max(m.episode.end for m in members),
         ready_at=min(m.ready_at for m in members),
         rule=best.finding.rule,
-        why=f"{best.job} {_DOES.get(best.finding.rule, 'hangs')}: {best.finding.why}",
+        why=why,
         causes=tuple(sorted((line for m in members for line in m.episode.lines), key=order)),
         jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
-        facts=culprit_facts(best.finding, best.episode),
+        facts=facts,
         candidates=tuple(c for m in members for c in m.candidates),
         # What a second job finds there as well is no program's.
         audience=best.audience

@@ -9,6 +9,7 @@ from datetime import datetime
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.applications import Burst
 from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.job_evidence import Behind
 from streams.correlate.job_rules.pod_failures import PlatformBlocker
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.services import End
@@ -52,6 +53,8 @@ class JobVerdict:
     hypotheses: list[Hypothesis] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     blames: list[Blame] = field(default_factory=list)
+    behind: list[Behind] = field(default_factory=list)
+    """For other runs of the same program. What these say of it changes nothing here, so that the two cannot chase each other."""
     left_alone: list[LeftAlone] = field(default_factory=list)
     """For whoever asks why there is no incident; nothing is decided by it."""
 
