@@ -37,6 +37,8 @@ class Names(Strict):
 
     gpu_resources: tuple[str, ...]
     gpu_resource_prefixes: tuple[str, ...]
+    gpu_layout_labels: tuple[str, ...]
+    """`key` or `key=value` by which operators say how a node's GPUs are handed out."""
     node_labels: NodeLabels
     spot_labels: tuple[str, ...]
     """`key=value` of nodes that a cloud may take back at any time."""

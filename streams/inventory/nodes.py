@@ -89,7 +89,23 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         taints=tuple(taints),
         owner_incident=text(annotations_of(node), INCIDENT),
         boot_id=text(part(node, "status", "nodeInfo"), "bootID"),
+        kernel=text(part(node, "status", "nodeInfo"), "kernelVersion"),
+        gpu_layout=_gpu_layout(node),
     )
+
+
+def _gpu_layout(node: KubeObject) -> str | None:
+    """How its GPUs are handed out, by its labels, and whether any is handed out as MIG instances; None where nothing says so."""
+    known = labels_of(node)
+    found = []
+    for candidate in names().gpu_layout_labels:
+        key, equals, value = candidate.partition("=")
+        if key in known and (not equals or str(known[key]) == value):
+            found.append(f"{key.rpartition('/')[2]}={known[key]}")
+    capacity = part(node, "status", "capacity")
+    if gpus_in(capacity, slices=True) > gpus_in(capacity, slices=False):
+        found.append("slices")
+    return ",".join(found) or None
 
 
 def _is_new(node: KubeObject, since: datetime | None) -> bool:

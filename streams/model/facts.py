@@ -82,6 +82,10 @@ class NodeFact:
     """The incident whose cordon this is, from Faultline's own annotation; several are separated by commas."""
     boot_id: str | None = None
     """The kernel's id of this boot: it changes with every reboot."""
+    kernel: str | None = None
+    """The version of its kernel."""
+    gpu_layout: str | None = None
+    """How its GPUs are handed out (MIG, time-slicing, passthrough) by its labels, for that changes their number as well."""
     kind: Literal["node"] = "node"
 
     @property

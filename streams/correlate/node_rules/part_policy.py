@@ -123,6 +123,7 @@ class PartPolicy(Strict):
     inputs: Inputs
     software: Enough
     software_soon: Enough
+    software_came_back: Enough
     software_signs: tuple[str, ...]
     software_of_a_gpu: Enough
     rollout: Rollout

@@ -20,6 +20,7 @@ from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import EACH_MINUTE, Sighting, order, split_at_gaps
 from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.lost_gpus import SOFTWARE, came_back
 from streams.correlate.state.node_work import Work, work_at, workers_at
 from streams.correlate.state.place import GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import NodeRow
@@ -74,7 +75,7 @@ def since_given_back(h: Hypothesis, row: NodeRow) -> Hypothesis:
     work = work_at(row, h.fault_at)
     if work is None or work.until is None or work.since > h.fault_at:
         return h
-    lines = (s for s in h.causes if s.kind == SignalKind.GPU_DRIVER and s.at > work.until)
+    lines = (s for s in h.causes if s.kind == SignalKind.GPU_DRIVER and (s.at > work.until or came_back(s)))
     if not any(_is_nobodys(s, work, work_at(row, s.at)) for s in lines):
         return h
     return replace(h, fault_at=max(h.fault_at, work.until), since_back=True)
@@ -85,7 +86,7 @@ def _is_nobodys(s: Sighting, ended: Work, work: Work | None) -> bool:
 
     A service may fail for a moment longer as the node comes back; a job that ended for it does not come back.
     """
-    return work is None or (work == ended and POD in s.attributes)
+    return work is None or (work == ended and (POD in s.attributes or came_back(s)))
 
 
 def _comes_again(lines: Sequence[Sighting]) -> bool:
@@ -108,7 +109,7 @@ def _name(lines: Sequence[Sighting]) -> str:
 
     Which of its signs came first is chance, and NVML prints no more than the beginning of its version.
     """
-    versions = {version for s in lines if (version := s.text("client_version"))}
+    versions = {version for s in lines if (version := s.text("client_version") or s.text(SOFTWARE))}
     whole = [v for v in versions if not any(other.startswith(f"{v}.") for other in versions)]
     if len(whole) == 1:
         return whole[0]
@@ -176,12 +177,23 @@ def rollouts(
     broken = {node for node, found in evidence if any(h.root.gpu is None for h in found)}
     rule = policy.software if len(broken) >= policy.software.nodes else policy.software_of_a_gpu
 
+    without = by_operator is False and all(
+        any(map(came_back, h.causes)) for _, found in evidence for h in found
+    )
+    named = any(s.text(SOFTWARE) == group.name for _, found in evidence for h in found for s in h.causes)
+
     def why(nodes: Sequence[str]) -> str:
         where = f"{len(nodes)} nodes, one after the other ({shown(nodes)})"
         if by_operator:
             return (
                 f"{group.name} fails over and over on {where}, and they are not given back: look at what is rolled out, and at "
                 "what these nodes have in common, before at any of them"
+            )
+        if without:
+            beside = f" and with {group.name}" if named else ""
+            return (
+                f"{where} came back from work or a reboot without their GPUs{beside}: look at what was rolled out to them, and "
+                "whether the GPU driver can be installed there, before at any of them"
             )
         return (
             f"GPU software is broken in the same way on {where}: look at what was rolled out to them ({group.name}) "
@@ -197,5 +209,5 @@ def rollouts(
         family=FAMILY,
         why=why,
         alike="break in this way",
-        sooner=policy.software_soon,
+        sooner=policy.software_came_back if named else policy.software_soon,
     )

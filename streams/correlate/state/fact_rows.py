@@ -19,6 +19,7 @@ from streams.correlate.state.allocations import (
     with_statement,
 )
 from streams.correlate.state.checkpoints import with_annotation
+from streams.correlate.state.lost_gpus import lost_gpus, with_gpus
 from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
@@ -176,7 +177,7 @@ class FactRows:
         # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
         for owner in fact.owners:
             row = with_cordon(row, owner, fact.observed_at)
-        row = with_boot(with_names(with_work(row, fact), fact), fact)
+        row = with_gpus(with_boot(with_names(with_work(row, fact), fact), fact), fact)
         changed = self._state.nodes.put(fact.name, row)
         sighting = readiness(fact)
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
@@ -190,7 +191,7 @@ class FactRows:
         latest = row.fact if row.fact is not None else fact
         told = [*notices_of(fact, known.seen)]
         told += notices_of(latest, known.seen) if latest is not fact else []
-        for group, notice in told:
+        for group, notice in [*told, *lost_gpus(fact.cluster, fact.name, known)]:
             changed |= self._state.nodes.see(fact.name, group, notice)
         return Touched(nodes={fact.name, *speakers}, ports=ports, switches=leafs) if changed else Touched()
 

@@ -36,6 +36,8 @@ Groups = dict[str, tuple[Sighting, ...]]
 T = TypeVar("T", bool, tuple[str, ...])
 WorkStatement = tuple[datetime, tuple[str, ...]]
 """What a fact says of work on a node, from when on: who does it and how it ends (`NodeWork`); empty for nobody."""
+GpuStatement = tuple[datetime, tuple[str, ...]]
+"""How many GPUs a node has by a fact, from when on: the number, the node's uid, how they are handed out, and its kernel."""
 
 
 def of_kind(seen: Groups, kind: str) -> list[Sighting]:
@@ -73,6 +75,8 @@ class NodeRow:
     """When facts showed each boot of it first, by its id; the latest few."""
     shares: tuple[str, ...] | None = None
     """What the labels of its GPUs' metrics say that it shares with others, `kind=name` each; None where they say nothing."""
+    gpus: tuple[GpuStatement, ...] | None = None
+    """How many GPUs facts showed while it served, with what else changes that number (`lost_gpus.py`); the latest few."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
@@ -89,6 +93,7 @@ class NodeRow:
             self.nics,
             self.boots,
             self.shares,
+            self.gpus,
         )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
 
     @property

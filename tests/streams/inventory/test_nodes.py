@@ -90,3 +90,25 @@ def test_an_object_with_nothing_in_it_is_still_a_node() -> None:
 def test_an_object_without_a_name_is_refused() -> None:
     with pytest.raises(BadInput, match="name"):
         node_fact("c1", {"kind": "Node", "metadata": {}}, AT)
+
+
+@pytest.mark.parametrize(
+    ("labels", "layout"),
+    [
+        ({}, None),
+        ({"nvidia.com/mig.config": "all-1g.10gb"}, "mig.config=all-1g.10gb"),
+        ({"nvidia.com/gpu.deploy.device-plugin": "false"}, "gpu.deploy.device-plugin=false"),
+        # What the GPU operator itself writes while it exchanges a driver is no other layout.
+        ({"nvidia.com/gpu.deploy.device-plugin": "paused-for-driver-upgrade"}, None),
+    ],
+)
+def test_labels_say_how_the_gpus_of_a_node_are_handed_out(labels: dict[str, str], layout: str | None) -> None:
+    shown = node()
+    shown["metadata"]["labels"] = labels
+    assert node_fact("c1", shown, AT).gpu_layout == layout
+
+
+def test_a_node_with_mig_instances_of_several_sizes_has_its_gpus_handed_out_as_slices() -> None:
+    shown = node()
+    shown["status"]["capacity"] |= {"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "7"}
+    assert node_fact("c1", shown, AT).gpu_layout == "slices"
