@@ -43,7 +43,9 @@ def _lasts(switch: Hypothesis, at: datetime) -> bool:
 
     Counters tell once that packets are lost, and once that it is over. Hosts that went dark are missed when their time is up.
     """
-    return switch.rule in (FELT_ONLY, WENT_TOGETHER) and (switch.cleared_at is None or at <= switch.cleared_at)
+    return switch.rule in (FELT_ONLY, WENT_TOGETHER) and (
+        switch.cleared_at is None or at <= switch.cleared_at
+    )
 
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)

@@ -175,6 +175,8 @@ def _what(s: Sighting) -> str:
         what += f" and {before} MHz before"
     if power := s.text("power_w"):
         what += f", at {power} W each"
+    if hottest := s.text("temperature_c"):
+        what += f"; the hottest is at {hottest} °C"
     if reason := s.text("reason"):
         what += f" ({reason})"
     return what

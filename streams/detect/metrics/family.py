@@ -15,6 +15,7 @@ from streams.detect.metrics.levels import LEAST_BLANK, Bits, Rule, Value, is_bla
 from streams.detect.metrics.nodes import NodeRule
 from streams.detect.metrics.pairs import BusyGpus, Fraction, Zeros
 from streams.detect.metrics.peers import PeerRule
+from streams.detect.metrics.recorded_gauges import LEAST, MOST, RecordedGauge
 from streams.detect.metrics.recorded_rates import recorded_rate
 from streams.detect.metrics.rule_rows import Metric, MetricRow, MetricSheet, Named, sheet
 from streams.model.errors import ConfigError
@@ -46,10 +47,11 @@ class MetricRules:
         self._named = [
             metric.name.partition("{")[0]
             for metric in (
-                *(m for row in rows.rows for m in (*row.metrics, *row.of, *row.reasons)),
+                *(m for row in rows.rows for m in (*row.metrics, *row.of, *row.reasons, *row.heat)),
                 *rows.busy.metrics,
             )
         ]
+        self._gauges: list[tuple[RecordedGauge, Read]] = []
         self._spelled: set[str] = set()
         bits = count()
         counters = [row.id for row in rows.rows if row.measure in ("increase", "rate")]
@@ -66,6 +68,12 @@ class MetricRules:
                 self._add_counter(row.metrics, rule)
             self._add(row.of, rule.second)
             self._add(row.reasons, rule.reason)
+            if isinstance(rule, NodeRule):
+                self._add(row.heat, rule.heat)
+                self._gauges += [(RecordedGauge(row.recorded, LEAST), rule.recorded)]
+                self._gauges += [(RecordedGauge(row.recorded_heat, MOST), rule.heat)]
+                if row.recorded:
+                    self._add(rows.busy.metrics, partial(rule.works, above=rows.busy.above))
         self._add(rows.busy.metrics, BusyGpus(rows.busy.above, 300_000).remember)
         self._by_name = {name: self._known[_plain(name)] for name in self._spelled}
 
@@ -90,12 +98,14 @@ class MetricRules:
         A name within another one finds both: `packet_seq_err` stands for all its prefixes.
         """
         found: list[str] = []
-        # OpenTelemetry and recording rules leave `_total` out.
-        named = [name.removesuffix("_total") for name in self._named]
-        for name in sorted(dict.fromkeys(named), key=len):
+        # OpenTelemetry and recording rules leave `_total` out. Recording rules are written in lower case, so that their names are no
+        # part of an exporter's own in capitals.
+        recorded = (name for gauge, _ in self._gauges for name in gauge.names)
+        named = dict.fromkeys((*(name.removesuffix("_total") for name in self._named), *recorded))
+        for name in sorted(named, key=len):
             if not any(shorter in name for shorter in found):
                 found.append(name)
-        return tuple(name.encode() for name in dict.fromkeys(named) if name in found)
+        return tuple(name.encode() for name in named if name in found)
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """The findings of the sample, given those before it."""
@@ -117,6 +127,8 @@ class MetricRules:
     def _learned(self, name: str) -> tuple[Reader, ...]:
         """The rules of a name in another spelling, or none; remembered for the next sample."""
         readers = self._known.get(_plain(name), ()) or self._recorded(name)
+        if not readers and ":" in name:
+            readers = tuple((read, 1.0, ()) for gauge, read in self._gauges if gauge.is_name(name))
         if len(self._by_name) < _MAX_NAMES:
             self._by_name[name] = readers
         return readers

@@ -37,6 +37,10 @@ _OWN = 0.7
 """And the node below this share of what it had itself before."""
 _AT_POWER = 0.6
 """GPUs that draw this share of the most that any of their model was seen with are not braked: their power or work holds them."""
+_OWN_HOT = 0.85
+_AT_POWER_HOT = 0.8
+"""The same two of GPUs that are hot: full power makes them hot as well, and then their clocks are lower than before."""
+_ALL = (1 << _BITS) - 1
 
 
 class _Window(NamedTuple):
@@ -97,15 +101,112 @@ class NodeRule(Rule):
             return tuple(now if works is None or now.idle else now._replace(idle=True))
         step, busy, low, well, idle, total, count, low_at, own, unbroken = now
         bit = _bit(gpu)
-        usual = self._levels(stream).get(_model_key(sample, stream))
-        below = cast("float", self.row.below)
-        if usual is not None and value <= below * cast("float", usual[0]):
+        if self._is_low(value, sample, stream):
             low |= bit
             low_at = low_at or at
         else:
             well |= bit
         # Not `_replace`, which takes longer than all of the rest.
         return (step, busy | bit, low, well, idle, total + value, count + 1, low_at, own, unbroken)
+
+    def _is_low(self, value: float, sample: Sample, stream: Stream) -> bool:
+        """Whether a reading is low for the model; of hot GPUs less is enough to be told apart from those that are well."""
+        usual = self._levels(stream).get(_model_key(sample, stream))
+        if usual is None:
+            return False
+        below = cast("float", self.row.below_hot if self._is_hot(sample, stream) else self.row.below)
+        return value <= below * cast("float", usual[0])
+
+    def recorded(
+        self, sample: Sample, value: float, stream: Stream, named: Named
+    ) -> Iterator[Finding] | None:
+        """The same of what a recording rule makes of all GPUs of a node, which says nothing once one of them rests."""
+        if (
+            sample.node is None
+            or not self.is_reading(value)
+            or gpu_place(sample, stream, whole=False) is not None
+        ):
+            return None
+        at, key = at_ms(sample, stream), (stream.cluster, sample.node)
+        windows = stream.rule_state.table(f"{self._table}.recorded", _MAX_NODES)
+        known, step = windows.get(key), at // self.row.window
+        now = _Window(step) if known is None else _Window(*known)  # type: ignore[arg-type]
+        if step < now.step:
+            return None
+        found: Iterator[Finding] | None = None
+        if step > now.step:
+            busy, idle = self._at_work(now.step, key, stream)
+            found, now = self._judge(
+                now._replace(busy=0 if idle else busy, idle=bool(idle)), step, sample, stream
+            )
+        is_low = self._is_low(value, sample, stream)
+        low, well, low_at = (_ALL, now.well, now.low_at or at) if is_low else (now.low, _ALL, now.low_at)
+        total, count = now.total + value, now.readings + 1
+        windows[key] = tuple(now._replace(low=low, well=well, low_at=low_at, total=total, readings=count))
+        return found
+
+    def works(
+        self, sample: Sample, value: float, stream: Stream, named: Named, *, above: float
+    ) -> Iterator[Finding] | None:
+        """Remember which GPUs of a node with recorded series work, and which rest."""
+        windows = stream.rule_state.table(f"{self._table}.recorded", _MAX_NODES)
+        if not windows or (key := (stream.cluster, sample.node)) not in windows or not 0 <= value <= 100:
+            return None
+        gpu = gpu_place(sample, stream, whole=True)
+        if gpu is None:
+            return None
+        table, at, bit, works = (
+            self.table(stream, "at_work"),
+            at_ms(sample, stream),
+            _bit(gpu),
+            value >= above,
+        )
+        known = cast("tuple[int, ...]", table.get(key) or ())
+        # Of each GPU its bit, when it was seen at work last, and when it rested: series of one node lie in different partitions,
+        # where minutes pass between two samples of one GPU.
+        rows = {known[i]: (known[i + 1], known[i + 2]) for i in range(0, len(known), 3)}
+        busy_at, idle_at = rows.get(bit, (0, 0))
+        rows[bit] = (max(busy_at, at), idle_at) if works else (busy_at, max(idle_at, at))
+        table[key] = tuple(n for one, times in sorted(rows.items()) for n in (one, *times))
+        return None
+
+    def _at_work(self, step: int, key: Key, stream: Stream) -> tuple[int, int]:
+        """Bits of the GPUs that were at work in a step, and of those that rested."""
+        known = cast("tuple[int, ...]", self.table(stream, "at_work").get(key) or ())
+        begins = step * self.row.window
+        since, busy, idle = begins - self.row.gap * stream.spread, 0, 0
+        for i in range(0, len(known), 3):
+            bit, busy_at, idle_at = known[i : i + 3]
+            if idle_at >= begins or idle_at > max(busy_at, since):
+                idle |= bit
+            elif busy_at >= since:
+                busy |= bit
+        return busy, idle
+
+    def heat(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Remember the hottest reading of a node's GPUs, of a node that is hot or may be low."""
+        if sample.node is None or not 0 < value < _MOST_C:
+            return None
+        table, key = self.table(stream, "heat"), (stream.cluster, sample.node)
+        is_hot = self.row.hot is not None and value >= self.row.hot
+        if is_hot or key in table or self._may_be_low(sample, stream):
+            step, most, before = self._heats(sample, stream)
+            table[key] = (step, max(most, value), before)
+        return None
+
+    def _heats(self, sample: Sample, stream: Stream) -> tuple[int, float, float]:
+        """The sample's step, the hottest reading in it, and in the one before (0 for none)."""
+        step = at_ms(sample, stream) // self.row.window
+        known = self.table(stream, "heat").get((stream.cluster, sample.node))
+        if known is None:
+            return step, 0.0, 0.0
+        last, most, before = cast("tuple[int, float, float]", known)
+        return (last, most, before) if step <= last else (step, 0.0, most if step == last + 1 else 0.0)
+
+    def _is_hot(self, sample: Sample, stream: Stream) -> bool:
+        if self.row.hot is None:
+            return False
+        return max(self._heats(sample, stream)[1:]) >= self.row.hot
 
     def _judge(
         self, over: _Window, step: int, sample: Sample, stream: Stream
@@ -114,7 +215,7 @@ class NodeRule(Rule):
         busy, low = over.busy.bit_count(), (over.low & ~over.well).bit_count()
         mean = over.total / over.readings if over.readings else 0.0
         unbroken = over.unbroken and not over.idle
-        if busy < self.row.peers:
+        if busy < self.row.peers or not over.readings:
             # Part of a scrape says nothing; of a node that rests nothing is to be compared.
             found = self._assessed(BETWEEN, {}, sample, stream) if over.idle else None
             low_at = 0 if over.idle else over.low_at
@@ -125,10 +226,14 @@ class NodeRule(Rule):
             measured: dict[str, Attribute] = {self.row.says: rounded(mean)}
             found = self._assessed(verdict, measured, sample, stream)
             return found, _Window(step, own=mean, unbroken=not over.idle)
-        is_low = low >= _MOST * busy and mean <= cast("float", self.row.below) * usual
-        verdict = PAST if is_low and learned and 0 < mean <= _OWN * over.own else BETWEEN
         power, most = self._power(sample, stream)
-        if power is not None and power >= _AT_POWER * most:
+        below, own, at_power = self.row.below, _OWN, _AT_POWER
+        # What is known to be hot and to draw little is slowed down by its heat, whose first steps are small.
+        if power is not None and power < _AT_POWER_HOT * most and self._is_hot(sample, stream):
+            below, own, at_power = self.row.below_hot, _OWN_HOT, _AT_POWER_HOT
+        is_low = low >= _MOST * busy and mean <= cast("float", below) * usual
+        verdict = PAST if is_low and learned and 0 < mean <= own * over.own else BETWEEN
+        if power is not None and power >= at_power * most:
             verdict = BETWEEN
         mask = self._masks(sample, stream)[2]
         if mask & self.row.unless:
@@ -144,6 +249,8 @@ class NodeRule(Rule):
         }
         if power is not None:
             measured["power_w"] = round(power)
+        if hottest := self._heats(sample, stream)[2]:
+            measured["temperature_c"] = round(hottest)
         if reasons := ",".join(name for bit, name in self.row.bits.items() if mask & bit):
             measured["reason"] = reasons
         found = self._assessed(verdict, measured, sample, stream)
@@ -173,7 +280,7 @@ class NodeRule(Rule):
         known = most.get(key)
         if known is None or value > cast("float", known[0]):
             most[key] = (value,)
-        if self._may_be_low(sample, stream):
+        if self._may_be_low(sample, stream) or self._is_hot(sample, stream):
             step, total, count, before = self._drawn(sample, stream)
             self.table(stream, "drawn")[stream.cluster, sample.node] = (
                 step,
@@ -223,6 +330,7 @@ class NodeRule(Rule):
 
 
 _MOST_W = 5_000
+_MOST_C = 150
 
 
 def _bit(gpu: SamplePlace) -> int:
@@ -233,6 +341,8 @@ def _bit(gpu: SamplePlace) -> int:
 
 def _model_key(sample: Sample, stream: Stream) -> Key:
     """Whose values are alike: those of GPUs of one model; of the node's own where no label tells it."""
+    if ":" in sample.name:
+        return (stream.cluster, "recorded", sample.node)
     labels = sample.labels
     for name in _MODELS:
         model = labels.get(name)

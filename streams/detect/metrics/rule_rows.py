@@ -139,6 +139,13 @@ class MetricRow(Strict):
     """The second metric of `share`, `ratio` and `zeros`, exporter for exporter as in `metrics`; of `node` the GPU's power (W)."""
     reasons: tuple[NamedMetric, ...] = ()
     """Of `node`: masks that tell why a GPU's clock is low."""
+    heat: tuple[NamedMetric, ...] = ()
+    """Of `node`: the temperature of a GPU (C)."""
+    recorded: tuple[str, ...] = ()
+    """Of `node`: what the least or mean value of a node's GPUs is called within the name of a site's own recording rule
+    (`level:metric:operation`, as Prometheus recommends)."""
+    recorded_heat: tuple[str, ...] = ()
+    """The same of the highest temperature of a node's GPUs."""
     attributes: Annotated[Mapping[str, str], KnownWords]
     says: str
     """The attribute that holds what was measured."""
@@ -154,6 +161,9 @@ class MetricRow(Strict):
     gap: Duration = 900_000
 
     bits: Mapping[int, str] = {}
+    hot: float | None = None
+    """Of `node`: from this temperature on GPUs slow themselves down, and `below_hot` counts in place of `below`."""
+    below_hot: float | None = None
     unless: int = 0
     """More specific bits: the row is silent while one of them is set; of `node` in any of its `reasons`."""
     where: Mapping[str, tuple[str, ...]] = {}
@@ -201,8 +211,10 @@ class MetricRow(Strict):
             raise ValueError(
                 f"{self.id}: `of` must name as many metrics as `metrics` for {sorted(TWO_METRICS)}, else none"
             )
-        if self.reasons and self.measure != "node":
-            raise ValueError(f"{self.id}: only `node` reads `reasons`")
+        if (self.reasons or self.heat or self.recorded) and self.measure != "node":
+            raise ValueError(f"{self.id}: only `node` reads `reasons`, `heat` and recording rules")
+        if (self.hot is None) != (self.below_hot is None):
+            raise ValueError(f"{self.id}: `hot` and `below_hot` mean something only together")
         if self.above is not None and self.clear is not None and self.clear > self.above:
             raise ValueError(f"{self.id}: is over at {self.clear}, which is above {self.above}")
         if self.below is not None and self.clear is not None and self.clear < self.below:
