@@ -26,6 +26,7 @@ from streams.correlate.job_rules.slow_ranks import SlowRanks
 from streams.correlate.job_rules.verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults, until_missed
+from streams.correlate.node_rules.imex_peers import is_own_service
 from streams.correlate.node_rules.job_output import unless_printed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
@@ -48,7 +49,8 @@ from streams.correlate.state.node_work import (
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import stays_of
 from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
-from streams.model.entity import Entity
+from streams.model.entity import Entity, Part
+from streams.model.facts import NodeFact
 from streams.model.incident import NO_NODE, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.planned_work import BY
@@ -132,6 +134,8 @@ class HostCauses(CauseSource):
         if row.fact is None and not self._topology.is_unlisted_node(node):
             # The controller's own clock, or that of one of the nodes that speak to it: nobody knows which.
             seen = [s for s in seen if not is_of_clock(s)]
+        if row.fact is not None and not self._shares_memory(row.fact):
+            seen = [s for s in seen if not is_own_service(s)]
         ended = given_back(row, *self._closed_by_us(row))
         cuts = [g.seen_until for g in ended if g.booted]
         found = [
@@ -172,6 +176,11 @@ class HostCauses(CauseSource):
         if fact is None or not fact.gpus:
             return None
         return fact.job.key if fact.job is not None else pod
+
+    def _shares_memory(self, fact: NodeFact) -> bool:
+        """Whether a node has others in its NVLink domain: a single box may run the service, and needs it for nothing."""
+        domain = Part("nvlink-domain", fact.nvlink_domain or "")
+        return fact.nvlink_domain is not None and self._topology.parts.size(domain) > 1
 
     def _starts(self, node: str) -> list[Start]:
         """The pods with GPUs that started on a node, whatever they are for."""

@@ -35,6 +35,14 @@ def is_of_peer(s: Sighting) -> bool:
     return s.kind == SignalKind.GPU_DRIVER and s.text("subtype") == "imex" and not s.text("peer").isdigit()
 
 
+def is_own_service(s: Sighting) -> bool:
+    """Whether it tells that the node's own IMEX service does not run: trouble only where the node shares memory with others."""
+    if s.kind != SignalKind.GPU_DRIVER:
+        return False
+    subtype = s.text("subtype")
+    return subtype == "imex_start" or (subtype == "service_failed" and "imex" in s.text("service").lower())
+
+
 def of_imex(
     node: str, row: NodeRow, host: Callable[[str, datetime], str | None]
 ) -> dict[SharedGroup, tuple[Sighting, ...]]:

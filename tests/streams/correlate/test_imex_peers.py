@@ -93,3 +93,46 @@ def test_nobody_reaches_a_node_that_is_away() -> None:
 
 def test_nor_one_that_somebody_works_on() -> None:
     assert not played(cannot(OTHERS, 0), World(facts(unschedulable=True))).published
+
+
+def cannot_start(node: str, seconds: float, times: int = 6) -> list[Signal]:
+    """Its IMEX service finds no interface to bind to, and is started again a little later each time."""
+    return [
+        sign("gpu.driver", node, seconds + 20 * k * k, "imex_start", reason="No matching network interface")
+        for k in range(times)
+    ]
+
+
+def unprepared(nodes: Sequence[str], seconds: float, times: int = 4) -> list[Signal]:
+    """Pods of a job that waits for its compute domain, on all of its nodes."""
+    found = [
+        (failed("job0", i, seconds + 80 * k + i, "sandbox", reason="FailedPrepareDynamicResources"), node)
+        for k in range(times)
+        for i, node in enumerate(nodes)
+    ]
+    return [replace(s, entity=replace(s.entity, node=node)) for s, node in found]
+
+
+def test_a_service_that_cannot_bind_names_its_node_and_the_job_that_waits_for_it_is_hit() -> None:
+    incident = played(
+        [*cannot_start(LOST, 0), *unprepared(TRAYS[:8], 40)], World(facts(TRAYS[:8])), until=900
+    ).only()
+    assert (incident.family, incident.root.key) == ("platform_fault", f"node/{LOST}")
+    assert "its IMEX service cannot start" in incident.reason
+    assert [j.name for j in incident.jobs] == ["job0"]
+
+
+def test_it_is_told_without_a_job_when_it_goes_on() -> None:
+    assert played(cannot_start(LOST, 0)).only().root.node == LOST
+
+
+def test_a_service_that_starts_before_its_interfaces_and_then_runs_is_no_fault() -> None:
+    assert not played(cannot_start(LOST, 0, times=2)).incidents()
+
+
+@pytest.mark.parametrize("domain", [None, "of its own"])
+def test_a_box_that_shares_memory_with_no_other_needs_no_imex(domain: str | None) -> None:
+    service = [sign("gpu.driver", LOST, 120 * k, "service_failed", service="nvidia-imex") for k in range(6)]
+    world = World(facts(nvlink_domain=domain))
+    assert not played([*cannot_start(LOST, 0), *service], world).incidents()
+    assert played([replace(s, id=f"{s.id}x") for s in service], World(facts())).incidents()
