@@ -1,22 +1,22 @@
 """Log lines of Kubernetes components: printed Events in three formats, conditions, and other messages.
 
 `"Event occurred" object="ns/name" kind="Pod" … reason="…" message="…"` and `Event(v1.ObjectReference{Kind:"Pod", …}): type: …
-reason: … text` are client-go's (tools/record); `ns  5s  Warning  Reason  pod/name  text` is what `kubectl get events` prints.
+reason: … text` are client-go's (tools/record); rows of `kubectl get events` are read in `event_table.py`.
 All of them count as the Event they show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
+from streams.detect import event_table
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.kube_events import CONDITION, KubeEvents, sheet
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import MAX_HITS, Hit
 from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.matching.quotation_filter import reported
-from streams.detect.matching.re2_patterns import Match
 from streams.ingest.events import kube_objects
 from streams.model.clock import to_millis
 from streams.model.entity import JobRef, PodRef
@@ -32,11 +32,6 @@ _REFERENCE = re2_patterns.compile(
     r"Event\(v1\.ObjectReference\{Kind:\"(?P<kind>\w{1,63})\", Namespace:\"(?P<namespace>[a-z0-9-]{0,63})\", "
     r"Name:\"/?(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,400}\breason: \W?(?P<reason>\w{1,128})\W?"
 )
-_LISTED = re2_patterns.compile(
-    r"(?:\b(?P<namespace>[a-z0-9-]{1,63})\s{1,40})?(?:\b\d[\dsmhd]{1,8}(?: \(x\d{1,6} over \w{1,12}\))?\s{1,40})?"
-    r"\b(?:Normal|Warning)\s{1,40}"
-    r"(?P<reason>[A-Z]\w{1,127})\s{1,40}(?P<kind>[A-Za-z]{2,63})/(?P<name>[A-Za-z0-9][\w.-]{0,252})\s"
-)
 _STATUS = re2_patterns.compile(r"\bNew status generated: &\{Source:\S{1,64} Events:\[")
 """How node-problem-detector logs what it found: Go's structure of its events, and of all conditions of that monitor."""
 _STATUS_EVENT = re2_patterns.compile(
@@ -49,22 +44,11 @@ _STATUS_CONDITION = re2_patterns.compile(
 )
 _VERDICT: Attributes = {"subtype": "agent_verdict"}
 """Of a reason that no row knows: a site's own, beside those that ship with the agent."""
-_PRINTED = (_OCCURRED, _REFERENCE, _LISTED)
+_PRINTED = (_OCCURRED, _REFERENCE)
 _MAX_MESSAGE = 1024
 _MAX_COUNTED = 20_000
 _EACH_MS = 3_600_000
 """How long the same count of an operator is no news: it is logged anew at every change of the job."""
-_KINDS = {
-    "node": "Node",
-    "pod": "Pod",
-    "job": "Job",
-    "jobset": "JobSet",
-    "pytorchjob": "PyTorchJob",
-    "mpijob": "MPIJob",
-    "replicaset": "ReplicaSet",
-    "statefulset": "StatefulSet",
-    "daemonset": "DaemonSet",
-}
 
 
 class PrintedEvents:
@@ -80,25 +64,25 @@ class PrintedEvents:
             yield from self._read_status(line, status.end(), stream)
             return
         printed = False
-        for pattern in _PRINTED:
-            for match in islice(pattern.finditer(line.text, line.start), MAX_HITS):
-                event = _event(match, line.text[match.end() : match.end() + _MAX_MESSAGE])
-                if event is None or not reported(line, match.start()):
-                    continue
-                printed = True
-                found = self._events.interpret(event)
-                if found is not None and self._events.is_new(found, event, stream):
-                    yield found._replace(
-                        node=event.name if event.kind == "Node" else None, at=line.at, text=line.text
-                    )
-            if printed:
-                return
+        for event in chain(_logged(line), event_table.events(line)):
+            printed = True
+            yield from self._read_event(event, line, stream)
+        if printed:
+            return
         condition = CONDITION.search(line.text, line.start)
         if condition is not None and reported(line, condition.start()):
             event = KubeEvent("", line.text[condition.start() :], "Node", line.node or "")
             found = self._events.interpret(event)
             if found is not None:
                 yield found._replace(text=line.text)
+
+    def _read_event(self, event: KubeEvent, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        for of_node in self._events.of_the_node(event):
+            yield of_node._replace(at=line.at, text=line.text)
+        found = self._events.interpret(event)
+        if found is not None and self._events.is_new(found, event, stream):
+            node = event.name if event.kind == "Node" else event.host
+            yield found._replace(node=node, at=line.at, text=line.text)
 
     def _read_status(self, line: LogLine, begin: int, stream: Stream) -> Iterator[Finding]:
         """What node-problem-detector found on its node: errors that passed, and its conditions since they changed.
@@ -125,12 +109,14 @@ class PrintedEvents:
                 yield found._replace(at=event.at or line.at, text=line.text)
 
 
-def _event(match: Match, message: str) -> KubeEvent | None:
-    kind, name = match["kind"] or "", match["name"] or ""
-    kind = _KINDS.get(kind.lower(), kind)
-    if not kind[:1].isupper():
-        return None
-    return KubeEvent(match["reason"] or "", message.strip(), kind, name, namespace=match["namespace"] or "")
+def _logged(line: LogLine) -> Iterator[KubeEvent]:
+    """Events in the two forms in which client-go logs them."""
+    for pattern in _PRINTED:
+        for match in islice(pattern.finditer(line.text, line.start), MAX_HITS):
+            kind = event_table.kind_of(match["kind"])
+            if kind is not None and reported(line, match.start()):
+                message = line.text[match.end() : match.end() + _MAX_MESSAGE].strip()
+                yield KubeEvent(match["reason"], message, kind, match["name"], match["namespace"] or "")
 
 
 class KubeLines(PatternFamily):

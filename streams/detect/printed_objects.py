@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from streams.detect.event_table import RECENT
 from streams.detect.finding import Finding, Stream
 from streams.detect.kube_events import KubeEvents
 from streams.detect.matching import carriers, re2_patterns
@@ -67,7 +68,6 @@ _ABOUT_NODE = (
     re2_patterns.compile(rf"\b[nN]ode(?:Name)?[=:] ?(?:{_QUOTE})?(?P<name>{_NAME})"),
     re2_patterns.compile(rf"\b[nN]ode (?:{_QUOTE})?(?P<name>[a-z0-9][a-z0-9.-]{{0,252}}[0-9])\b"),
 )
-_RECENT = re2_patterns.compile(r"\d{1,3}s|\d{1,2}m(?:\d{1,2}s)?")
 _JOINING = re2_patterns.compile(r"\d{1,3}s|1m(?:\d{1,2}s)?")
 
 _MAX_SOURCES = 20_000
@@ -117,13 +117,13 @@ class PrintedObjects:
         elif (row := _CONDITION_ROW.search(line.message)) is not None:
             yield from _condition(row, described.name if described.kind == "Node" else "")
         elif (row := _EVENT_ROW.search(line.message)) is not None:
-            if _RECENT.fullmatch(row["age"]) is not None:
+            if RECENT.fullmatch(row["age"]) is not None:
                 yield from _event(row, described)
         elif (row := _COLUMNS_ROW.search(line.message)) is not None:
             if reported(line, line.start):
                 yield from _condition(row, row["name"])
         elif (row := _POD_ROW.search(line.message)) is not None:
-            if _RECENT.fullmatch(row["age"]) is not None and reported(line, line.start):
+            if RECENT.fullmatch(row["age"]) is not None and reported(line, line.start):
                 reason = row["reason"]
                 yield KubeEvent(
                     reason,
