@@ -14,6 +14,7 @@ from streams.correlate.policy.families import Families
 from streams.correlate.sightings import Sighting
 from streams.detect import (
     alerts,
+    dcgm_codes,
     kube_events,
     managers,
     nic_names,
@@ -44,6 +45,7 @@ _KINDS: Mapping[str, Any] = {
     "xid": xid_catalog.XidCatalog,
     "sxid": sxid_catalog.SxidCatalog,
     "kube": kube_events.EventSheet,
+    "dcgm": dcgm_codes.CodeSheet,
     "sel": sel.SelSheet,
     "alerts": alerts.AlertSheet,
     "managers": managers.ManagerSheet,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from faultline.reference.markdown import Row, code, table, text
 from streams.correlate.policy.families import families
-from streams.detect import managers
+from streams.detect import dcgm_codes, managers
 from streams.detect.alerts import sheet as alert_sheet
 from streams.detect.catalog import load_catalog
 from streams.detect.kube_events import sheet as kube_sheet
@@ -46,6 +46,7 @@ def catalog_page() -> Iterator[str]:
     recovery = [(r.value, text(r.words), code(r.action), r.severity.value) for r in catalog().recovery]
     yield from table(("value", "words", "action", "severity"), recovery)
     yield from _sxids()
+    yield from _dcgm()
     yield from _patterns()
     yield from _managers()
     yield from _unknown()
@@ -107,6 +108,23 @@ def _sxids() -> Iterator[str]:
     yield from table(("codes", "effect", "action", "severity"), rows)
     units = [(f"{unit.first} to {unit.last}", code(unit.mnemonic)) for unit in sxids().units]
     yield from table(("codes", "part of the switch"), units)
+
+
+def _dcgm() -> Iterator[str]:
+    yield "## Codes of DCGM"
+    yield ""
+    yield "What agents hand on of DCGM's checks, by name or number. IMEX is a warning where NVLink reaches other machines."
+    yield "Source: DCGM, dcgm\\_errors.h."
+    yield ""
+    rows = [
+        (
+            ", ".join(f"{code(name)} {number}" for name, number in row.codes.items()),
+            code(row.kind),
+            "info" if row.info else "warning",
+        )
+        for row in dcgm_codes.sheet().rows
+    ]
+    yield from table(("codes", "signal", "severity"), rows)
 
 
 def _xid(row: XidCode, codes: str) -> Row:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Protocol
 
+from streams.detect.agents import Agents
 from streams.detect.alerts import Alerts
 from streams.detect.comm_init import CommInit
 from streams.detect.facility import Facility
@@ -103,7 +104,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("nvrm"),
         PatternFamily("accelerators"),
         PatternFamily("gpu_tools"),
-        PatternFamily("agents"),
+        Agents(),
         query,
         SmiTables(),
         SmiCsv(query),

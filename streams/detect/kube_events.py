@@ -11,6 +11,7 @@ from functools import cache
 from typing import Literal
 
 from streams.config.yaml_tables import Strict
+from streams.detect import dcgm_codes
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
@@ -100,6 +101,8 @@ _MONITORS = re2_patterns.compile(
 )
 """Reasons that GPU monitors derive from the name of a check or a fault: NVSentinel, EKS, ACK."""
 _HEALTHY = "IsHealthy"
+_NUMBERED = re2_patterns.compile(r"^DCGM(?:Health|Error)?Code(?P<number>\d{1,4})$")
+"""How EKS' agent names what a check of DCGM found."""
 _XID = re2_patterns.compile(r"(?i)xid(\d{1,4})")
 _ANY = "."
 """The last row of conditions, for unknown types. Only an announcement of one counts, not its presence in an object."""
@@ -137,15 +140,18 @@ class KubeEvents:
             for reason in row.reasons:
                 rows.setdefault(reason, []).append((row, needs, unless))
         self._conditions = [(re2_patterns.compile(f"(?i){row.type}"), row) for row in self._sheet.conditions]
-        named = [reason for reason in {**self._rows, **self._beside} if reason not in self._sheet.ambiguous]
-        valued = [reason for reason in {**self._rows, **self._beside} if reason in self._sheet.ambiguous]
+        # In order, so that RE2 writes what they begin with once.
+        reasons = sorted({*self._rows, *self._beside})
+        named = "|".join(reason for reason in reasons if reason not in self._sheet.ambiguous)
+        valued = "|".join(reason for reason in reasons if reason in self._sheet.ambiguous)
         # In protobuf a value follows its length and is followed by the next tag.
         self.hints = (
-            rf"\b(?:{'|'.join(named)})".encode(),
-            rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
-            rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
+            rf"\b(?:{named})".encode(),
+            rf"\"(?:{valued})[\\\"]".encode(),
+            rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{valued})".encode(),
             rb"ondition [^\n]+ is now",
             rb"[A-Za-z]Is(?:Not)?Healthy\b",
+            rb"DCGM[HEC]\w+\d",
             rb"\"[A-Z][A-Za-z]{0,24}(?:Error|Problem|Mismatch|Unhealthy|Degraded|Missing|Lost|HardwareReady)\"",
             rb"\bNvidia[A-Z]\w+(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
             rb"failed (?:calling|to call) webhook|conversion webhook for [^\n]+ failed",
@@ -201,6 +207,8 @@ class KubeEvents:
                 return found
             # These monitors set a condition for what they hold fatal; their Events are about the rest.
             return found._replace(severity=min(found.severity, Severity.WARNING, key=lambda one: one.rank))
+        if event.kind == "Node" and (numbered := _NUMBERED.match(event.reason)) is not None:
+            return self._of_code(event, int(numbered["number"]))
         if self._is_refusal(event):
             attributes: Attributes = {"reason": event.reason, "subtype": "create_refused"}
             return self._finding(
@@ -225,6 +233,15 @@ class KubeEvents:
             return self._finding(event, SignalKind.UNKNOWN, Severity.INFO, SignalState.FIRING, attributes)
         return None
 
+    def _of_code(self, event: KubeEvent, number: int) -> Finding:
+        """What a check of DCGM found, by the number of its code."""
+        code = dcgm_codes.numbered(number)
+        attributes: Attributes = {"reason": event.reason, "subtype": "agent_verdict", "code": number}
+        if code.name:
+            attributes["code_name"] = code.name
+        severity = code.severity(_machine(event))
+        return self._finding(event, code.row.kind, severity, SignalState.FIRING, attributes)
+
     def _is_refusal(self, event: KubeEvent) -> bool:
         """Whether an object's controller could create nothing for it, for a webhook that must be asked fails."""
         return (
@@ -248,7 +265,11 @@ class KubeEvents:
             attributes["subtype"] = subtype
         if (xid := _XID.search(reason)) is not None:
             attributes["xid"] = int(xid[1] or 0)
-        return self._finding(event, row.kind, row.severity, state, attributes)
+        severity = row.severity
+        worst = dcgm_codes.worst(dcgm_codes.named_in(event.message), _machine(event))
+        if state is SignalState.FIRING and worst is Severity.INFO:
+            severity = worst
+        return self._finding(event, row.kind, severity, state, attributes)
 
     def _finding(
         self,
@@ -280,6 +301,11 @@ class KubeEvents:
             job=job,
             text=f"{event.reason}: {event.message}",
         )
+
+
+def _machine(event: KubeEvent) -> str:
+    """What is written about a node: its name, and its type where a monitor adds that to its message."""
+    return f"{event.name} {event.message}"
 
 
 def _told_lately(found: Finding, event: KubeEvent, stream: Stream) -> bool:

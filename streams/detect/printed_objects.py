@@ -20,6 +20,7 @@ from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match
 from streams.ingest import json_documents
 from streams.ingest.events import kube_objects
+from streams.kafka.topics import RAW_K8S_EVENTS
 from streams.model.clock import to_millis
 from streams.model.record import KubeEvent, LogLine
 
@@ -115,7 +116,9 @@ class PrintedObjects:
         if (field := _DESCRIBED.search(line.message)) is not None:
             described.add(field["field"], field["value"])
         elif (row := _CONDITION_ROW.search(line.message)) is not None:
-            yield from _condition(row, described.name if described.kind == "Node" else "")
+            # In the topic of API objects a line without a description before it is of its record's node.
+            own = (line.node or "") if stream.lines.startswith(RAW_K8S_EVENTS.name) else ""
+            yield from _condition(row, described.name if described.kind == "Node" else own)
         elif (row := _EVENT_ROW.search(line.message)) is not None:
             if RECENT.fullmatch(row["age"]) is not None:
                 yield from _event(row, described)

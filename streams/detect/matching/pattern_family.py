@@ -109,7 +109,7 @@ class PatternFamily:
             hit.row.severity,
             attributes,
             hit.row.state,
-            gpu=_gpu(attributes) if hit.row.kind.startswith("gpu.") else None,
+            gpu=gpu_in(attributes) if hit.row.kind.startswith("gpu.") else None,
             node=_text(attributes, "node"),
             nic=_nic(attributes, hit) if hit.row.kind.startswith("fabric.") else None,
             port=str(port).rstrip(".:-") if port is not None else None,
@@ -152,7 +152,7 @@ def _program(line: LogLine, hit: Hit) -> tuple[int, str]:
     return hit.start - len(named[0] or ""), named[1] or ""
 
 
-def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
+def gpu_in(attributes: Mapping[str, Attribute]) -> Gpu | None:
     """The GPU in the attributes, None when they name none."""
     index = attributes.get("index")
     gpu = Gpu(

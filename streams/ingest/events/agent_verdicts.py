@@ -42,6 +42,8 @@ _OF_A_CONDITION = _CONDITION | {
 _NODES = ("node", "nodeName", "node_name", "hostname", "host", "name")
 _STATUS = ("True", "False", "Unknown")
 _UNHEALTHY = "Unhealthy"
+_UNHEALTHY_TEXTS = ("component unhealthy", "component is unhealthy", "unhealthy component")
+"""What the message itself says where the line has no field for it."""
 _MAX_STATES = 100
 _HOST = re.compile(r"[A-Za-z0-9][\w.-]{0,252}")
 _NUMBER = re.compile(r"[0-9a-f-]{16,64}")
@@ -92,8 +94,10 @@ def _is_state(record: JsonObject) -> bool:
 
     Without a text it is a document of nobody's schema (`notices.py`).
     """
-    said = (record.get("component"), record.get("reason"), record.get("msg", record.get("message")))
-    return record.get("health") == _UNHEALTHY and all(isinstance(one, str) and one for one in said)
+    text = record.get("msg", record.get("message"))
+    said = (record.get("component"), record.get("reason"), text)
+    is_unhealthy = record.get("health") == _UNHEALTHY or text in _UNHEALTHY_TEXTS
+    return is_unhealthy and all(isinstance(one, str) and one for one in said)
 
 
 def _condition_of(record: JsonObject, context: RecordContext) -> tuple[str, JsonObject] | None:
@@ -124,7 +128,7 @@ def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, 
 
 def _add_states(component: str, states: list[object], context: RecordContext, into: Opened) -> None:
     for state in states:
-        if isinstance(state, dict) and state.get("health") == _UNHEALTHY:
+        if isinstance(state, dict) and (state.get("health") == _UNHEALTHY or _is_state(state)):
             reason = str(state.get("reason") or "").replace('"', "'").replace("\n", " ")
             line = f'component is unhealthy component={component} reason="{reason}"'
             known = fields(state).origin()
