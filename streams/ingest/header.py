@@ -39,12 +39,12 @@ _FILE = re.compile(
 """The name of the file, printed when several are read at once."""
 _ISO = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[\[(]?"
-    r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)"
-    rf"(?: (?:{stamps.ZONES})(?=[\])\s]))?[\])]?[ \t]{{1,4}}"
+    r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d(?:[T ]|(?P<own>_))\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)"
+    rf"(?: (?:{stamps.ZONES})(?=[\])\s]))?[\])]?(?(own):?)[ \t]{{1,4}}"
 )
 _BSD = re.compile(
     rf"\[?(?:(?P<y1>\d{{4}}) )?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? {{1,2}})?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) "
-    r"(?:(?P<y2>\d{4}) )?(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?:UTC|GMT))?(?: (?P<y3>20\d\d)(?=[\] ]))?\]?[: ]{1,4}"
+    r"(?:(?P<y2>\d{4}) )?(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?:UTC|GMT))?(?: (?P<y3>20\d\d)(?=[\] :]))?\]?[: ]{1,4}"
 )
 _CRI = re.compile(r"(?:stdout|stderr) [FP] ")
 _MONOTONIC = re.compile(
@@ -175,7 +175,8 @@ def _read_any(text: str, reference: datetime) -> Header:
         stamp = match["ts"]
         certain = stamp.endswith("Z") or "+" in stamp[19:] or "-" in stamp[19:]
         at = timestamps.iso(
-            stamp.replace(" +", "+").replace(" -", "-").replace("/", "-"), reference=reference
+            stamp.replace(" +", "+").replace(" -", "-").replace("/", "-").replace("_", "T"),
+            reference=reference,
         )
         return _origin(text, Header(match.end(), at, certain=certain), timed=True)
     if (match := _BSD.match(text, position)) is not None:
@@ -184,7 +185,9 @@ def _read_any(text: str, reference: datetime) -> Header:
         syslog = not match[0].startswith("[")
         # dmesg -T writes the year after the clock, other programs with a time in brackets before it.
         kernel = not syslog and match["y2"] is None
-        return _origin(text, Header(match.end(), at, kernel=kernel), timed=True, syslog=syslog)
+        # A daemon that ends its time with a year and a colon writes a file of its own, and no host.
+        own = match["y3"] is not None and text[match.end("y3")] == ":"
+        return _origin(text, Header(match.end(), at, kernel=kernel), timed=True, syslog=syslog and not own)
     if (stamp := stamps.read(text, position, reference)) is not None:
         found = Header(stamp.end, stamp.at, kernel=stamp.kernel, certain=stamp.certain)
         return _origin(text, found, timed=True, syslog=text[position] not in "[(<")

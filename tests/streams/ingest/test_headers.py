@@ -207,3 +207,13 @@ def test_layers_are_peeled_and_the_innermost_host_counts(layers: str, host: str 
 def test_peoples_marks_are_no_layers(mark: str) -> None:
     found = header.read(f"{mark}Nov 21 07:13:13 gpu-a07 kernel: it happened", NOW)
     assert (found.host, found.kernel) == (None, False)
+
+
+@pytest.mark.parametrize("stamp", ["Sat Nov 21 07:13:13.400 2026: ", "2026-11-21_07:13:13.400+0000: "])
+@pytest.mark.parametrize(
+    "message", ["Lost membership in cluster a.example.", "[E] Disk failure.", "Node-7 is gone"]
+)
+def test_a_daemons_own_time_is_no_program_and_no_host(stamp: str, message: str) -> None:
+    found = header.read(stamp + message, NOW)
+    assert (found.start, found.host, found.tag, found.kernel) == (len(stamp), None, "", False)
+    assert found.at == datetime(2026, 11, 21, 7, 13, 13, 400_000, tzinfo=UTC)
