@@ -7,9 +7,10 @@ of its hosts, and these say so themselves, for they run on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from typing import NamedTuple
 
 from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.policy.config import Config
@@ -62,22 +63,38 @@ class LostHosts:
         return SwitchFault(hypothesis, members)
 
 
+class _Lost(NamedTuple):
+    """What one switch lost: hosts."""
+
+    switch: str
+    fault: SwitchFault
+    hosts: frozenset[str]
+
+
 def lost_hosts(faults: Mapping[str, Iterable[SwitchFault]], config: Config) -> list[LostHosts]:
     """The groups of hosts that at least two switches each (`faults`, by switch) lost within one minute, largest first."""
-    left = [
-        (name, fault, hosts)
+    lost = [
+        _Lost(name, fault, hosts)
         for name in sorted(faults)
         for fault in faults[name]
         if (hosts := _hosts_of(fault)) and not fault.by_hosts and fault.hypothesis.alone
     ]
-    left.sort(key=lambda one: (-len(one[2]), one[1].hypothesis.fault_at, one[0]))
-    found: list[LostHosts] = []
-    while left:
-        _, first, hosts = left[0]
-        mine = [one for one in left if _are_same(first, hosts, one[1], one[2], config.leaf_window, config)]
-        left = [one for one in left if one not in mine]
-        if len({name for name, _, _ in mine}) >= _SWITCHES:
-            found.append(LostHosts(hosts, tuple(sorted(((n, f) for n, f, _ in mine), key=lambda p: p[0]))))
+    lost.sort(key=lambda one: (-len(one.hosts), one.fault.hypothesis.fault_at, one.switch))
+    # Of thousands of switches those that miss one host are few.
+    missing: dict[str, list[_Lost]] = defaultdict(list)
+    for one in lost:
+        for host in one.hosts:
+            missing[host].append(one)
+    found, taken = list[LostHosts](), set[int]()
+    for first in lost:
+        if id(first) in taken:
+            continue
+        beside = {id(one): one for host in sorted(first.hosts) for one in missing[host]}
+        mine = [one for one in beside.values() if id(one) not in taken and _are_same(first, one, config)]
+        taken |= {id(one) for one in mine}
+        if len({one.switch for one in mine}) >= _SWITCHES:
+            by_name = sorted(mine, key=lambda one: (one.switch, one.fault.hypothesis.id))
+            found.append(LostHosts(first.hosts, tuple((one.switch, one.fault) for one in by_name)))
     return found
 
 
@@ -87,15 +104,8 @@ def _hosts_of(fault: SwitchFault) -> frozenset[str]:
     return frozenset(place.name for place in fault.members) if of_hosts else frozenset()
 
 
-def _are_same(
-    one: SwitchFault,
-    hosts: frozenset[str],
-    other: SwitchFault,
-    others: frozenset[str],
-    within: timedelta,
-    config: Config,
-) -> bool:
+def _are_same(one: _Lost, other: _Lost, config: Config) -> bool:
     """Whether two switches lost the same hosts at the same time. Of many lines that say so, some are always lost."""
-    if abs(one.hypothesis.fault_at - other.hypothesis.fault_at) > within:
+    if abs(one.fault.hypothesis.fault_at - other.fault.hypothesis.fault_at) > config.leaf_window:
         return False
-    return len(hosts & others) >= config.leaf_share_up * len(hosts | others)
+    return len(one.hosts & other.hosts) >= config.leaf_share_up * len(one.hosts | other.hosts)
