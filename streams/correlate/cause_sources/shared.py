@@ -350,9 +350,9 @@ class SharedCauses(CauseSource):
         self._inputs = InputsLost.of(troubles)
         of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_input(of_parts, troubles)
-        of_parts = by_heat(of_parts, troubles, self._topology.parts, self._topology.nodes_known_at)
         of_parts = by_device(of_parts, troubles, self._devices, self._topology.parts)
         troubles += [t for complaints in self._devices.values() for t in complaints]
+        of_parts = by_heat(of_parts, troubles, self._topology.parts, self._topology.nodes_known_at)
         self._outages = outages(
             self._cluster, absences, self._topology, of_parts, self._incarnations, control
         )

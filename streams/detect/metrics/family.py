@@ -70,7 +70,7 @@ class MetricRules:
             self._add(row.reasons, rule.reason)
             if isinstance(rule, NodeRule):
                 self._add(row.heat, rule.heat)
-                self._gauges += [(RecordedGauge(row.recorded, LEAST), rule.recorded)]
+                self._gauges += [(RecordedGauge(row.recorded, LEAST), rule.of_node)]
                 self._gauges += [(RecordedGauge(row.recorded_heat, MOST), rule.heat)]
                 if row.recorded:
                     self._add(rows.busy.metrics, partial(rule.works, above=rows.busy.above))
@@ -98,8 +98,8 @@ class MetricRules:
         A name within another one finds both: `packet_seq_err` stands for all its prefixes.
         """
         found: list[str] = []
-        # OpenTelemetry and recording rules leave `_total` out. Recording rules are written in lower case, so that their names are no
-        # part of an exporter's own in capitals.
+        # OpenTelemetry and recording rules leave `_total` out. Recording rules are written in lower case, so that their names are
+        # no part of an exporter's own in capitals.
         recorded = (name for gauge, _ in self._gauges for name in gauge.names)
         named = dict.fromkeys((*(name.removesuffix("_total") for name in self._named), *recorded))
         for name in sorted(named, key=len):

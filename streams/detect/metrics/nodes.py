@@ -117,9 +117,7 @@ class NodeRule(Rule):
         below = cast("float", self.row.below_hot if self._is_hot(sample, stream) else self.row.below)
         return value <= below * cast("float", usual[0])
 
-    def recorded(
-        self, sample: Sample, value: float, stream: Stream, named: Named
-    ) -> Iterator[Finding] | None:
+    def of_node(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
         """The same of what a recording rule makes of all GPUs of a node, which says nothing once one of them rests."""
         if (
             sample.node is None

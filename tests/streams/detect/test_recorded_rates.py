@@ -82,9 +82,9 @@ def test_a_low_rate_that_rises_and_falls_says_nothing() -> None:
 
 def test_a_rate_over_a_minute_must_last_or_be_high() -> None:
     """600 drops a minute over ten minutes: 25 a second for a minute are too few, 25 a second for long are not."""
-    name, labels = "instance_port:ifOutDiscards:rate1m", {"ifName": "Ethernet7/1"}
-    assert not found(name, [0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], **labels)
-    (fired,) = found(name, [0, *[25] * 12], **labels)
+    name = "instance_port:ifOutDiscards:rate1m"
+    assert not found(name, [0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], ifName="Ethernet7/1")
+    (fired,) = found(name, [0, *[25] * 12], ifName="Ethernet7/1")
     assert (fired.entity.key, fired.attributes["subtype"]) == ("port/gpu-1/Ethernet7/1", "drops")
 
 
