@@ -13,11 +13,13 @@ from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.other_workloads import OtherWorkloads, named
 from streams.correlate.job_rules.refusals import Owner
 from streams.correlate.job_rules.services import (
+    REGISTRY,
     WEBHOOK,
     Complaints,
     Shortage,
     complaints,
     is_of_resolver,
+    lasting_for,
     service_faults,
     shortages,
     thinned,
@@ -42,7 +44,7 @@ class ServiceCauses(CauseSource):
     def __init__(self, causes: Causes, evidence_cache: JobEvidenceCache) -> None:
         super().__init__(causes)
         self._evidence_cache = evidence_cache
-        self._heard: dict[str, dict[str, tuple[Sighting, ...]]] = defaultdict(dict)
+        self._heard: dict[str, dict[str, Complaints]] = defaultdict(dict)
         """By service: the jobs that complain of it."""
         self._named: dict[str, frozenset[str]] = {}
         """By job: the services that it complains of."""
@@ -68,18 +70,15 @@ class ServiceCauses(CauseSource):
                 touched.services.discard(name)
                 round_.later.services.add(name)
                 continue
-            heard = [Complaints(job, mine) for job, mine in sorted(self._heard.get(name, {}).items())]
+            heard = [mine for _, mine in sorted(self._heard.get(name, {}).items())]
             before = self._faults.pop(name, [])
             crashes = sorted((s for mine in self._crashes.values() for s in mine), key=order)
             mine = crashes if name == RESOLVER else ()
-            others = self.others.refused_by(name)
+            others = self.others.counted_for(name)
             if name.partition("/")[0] == WEBHOOK:
                 heard = [replace(one, owner=_owner(one.job)) for one in heard]
             created = self._created({one.owner.namespace for one in (*heard, *others) if one.owner})
-            witnesses = self.others.expiries(name)
-            after = service_faults(
-                self._cluster, name, heard, self._incarnations, mine, others, created, witnesses
-            )
+            after = service_faults(self._cluster, name, heard, self._incarnations, mine, others, created)
             if after:
                 self._faults[name] = after
                 self._causes.note(after)
@@ -99,9 +98,12 @@ class ServiceCauses(CauseSource):
             failures = [] if jobs_of(pod) else self._evidence_cache.failures_of_pod(pod)
             if failures or self.others.knows(pod):
                 found |= self.others.put(pod, failures)
-        # Others decide only about webhooks.
-        found = {name for name in found if name.partition("/")[0] == WEBHOOK}
+        # A webhook fails whoever asks; of a registry others count only beside a job that complains of it, too.
+        found = {n for n in found if n.partition("/")[0] == WEBHOOK or self._is_registry_of_jobs(n)}
         return found | self.others.refused_in(touched.populated) if touched.populated else found
+
+    def _is_registry_of_jobs(self, name: str) -> bool:
+        return name.partition("/")[0] == REGISTRY and name in self._heard
 
     def _created(self, namespaces: set[str]) -> dict[tuple[str, str], list[datetime]]:
         """When pods were created in these namespaces, by namespace and by the kind of whom they were made for.
@@ -157,7 +159,11 @@ class ServiceCauses(CauseSource):
             self._told[job] = told
         if told is known or not (told or known):
             return set()  # complaints are read from nothing else
-        found = {name: thinned(mine) for name, mine in complaints(told).items()}
+        lasting = self._evidence_cache.lasting(job)
+        found = {
+            name: Complaints(job, thinned(mine), lasting=lasting_for(name, mine, lasting))
+            for name, mine in complaints(told).items()
+        }
         before = self._named.pop(job, frozenset())
         changed = {name for name in found if self._heard.get(name, {}).get(job) != found[name]}
         changed |= before - found.keys()
@@ -174,7 +180,7 @@ class ServiceCauses(CauseSource):
     def of_job(self, job: str) -> tuple[Shortage, ...]:
         """Faults of the services that a job complains of, as it has them."""
         names = sorted(self._named.get(job, ()))
-        mine = {name: self._heard[name][job] for name in names}
+        mine = {name: self._heard[name][job].sightings for name in names}
         return shortages(mine, (h for name in names for h in self._faults.get(name, ())))
 
     def at(self, name: str) -> list[Hypothesis]:
@@ -200,8 +206,7 @@ class ServiceCauses(CauseSource):
             return ()
         nodes = self._crashes if place.name == RESOLVER else ()
         jobs = {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}
-        refused = self.others.held(place.name) if place.name.partition("/")[0] == WEBHOOK else set()
-        return jobs | refused | {Place(PlaceKind.NODE, node) for node in nodes}
+        return jobs | self.others.held(place.name) | {Place(PlaceKind.NODE, node) for node in nodes}
 
 
 def _owner(job: str) -> Owner:

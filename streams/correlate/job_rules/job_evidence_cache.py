@@ -18,7 +18,7 @@ from streams.correlate.job_rules.rank_reports import RankReport, rank_report
 from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement, ended_at, placement_at
-from streams.correlate.state.rows import NodeRow, PodRow, Tenancy
+from streams.correlate.state.rows import LastingFailure, NodeRow, PodRow, Tenancy
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import SLURM_JOB, PodRef
@@ -65,6 +65,7 @@ class JobEvidenceCache:
         pods = (state.pods, topology.placements, topology.pod_jobs)
         self._reports: PodReadings[RankReport] = PodReadings(*pods, _reports)
         self._failures: PodReadings[Sighting] = PodReadings(*pods, _failures)
+        self._lasting: PodReadings[LastingFailure] = PodReadings(*pods, lambda row, _, __: row.lasting or ())
         self._judged: dict[str, JobEvidence] = {}
 
     def is_known(self, job: str, evidence: JobEvidence) -> bool:
@@ -112,6 +113,10 @@ class JobEvidenceCache:
     def told(self, job: str) -> tuple[Sighting, ...]:
         """Failures of the job that its pods and their events tell of; the very same tuple while none of that has changed."""
         return self._failures.of_job(job)
+
+    def lasting(self, job: str) -> tuple[LastingFailure, ...]:
+        """When the job's pods failed for services that others share."""
+        return self._lasting.of_job(job)
 
     def failures_of_pod(self, pod: str) -> list[Sighting]:
         """Failures that are reported of a pod of no training job, or of an object that could make none."""
@@ -267,6 +272,7 @@ class JobEvidenceCache:
             del self._nodes[name]
         self._reports.forget()
         self._failures.forget()
+        self._lasting.forget()
 
     def _node(self, name: str) -> _Node:
         row = self._state.nodes.get(name)

@@ -2,7 +2,8 @@
 
 Only by its own words: its pods' events, or its controller's, name the registry, the webhook, the storage or the resolver. That
 something failed at the same time says nothing on a busy cluster. Nothing is decided by them but that a webhook fails
-(`refusals.py`) and, beside a job that says so too, that the certificate of a registry has expired.
+(`refusals.py`) and, beside a job that says so too, that the certificate of a registry has expired and that a registry is still at
+fault.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted
@@ -21,9 +23,10 @@ from streams.correlate.job_rules.services import (
     Complaints,
     complaints,
     is_firm,
+    lasting_for,
     service_policy,
-    stays,
     thinned,
+    words,
 )
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import SERVERS, Place, PlaceKind
@@ -36,6 +39,8 @@ from streams.model.entity import JobRef
 from streams.model.hostnames import short
 from streams.model.kinds import WorkloadClass
 
+T = TypeVar("T")
+
 _TEMPLATE_HASH = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}$")
 """How the ReplicaSets of a Deployment end (kubernetes, apimachinery/pkg/util/rand, SafeEncodeString)."""
 
@@ -45,7 +50,7 @@ class OtherWorkloads:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_service: dict[str, dict[str, tuple[Sighting, ...]]] = defaultdict(dict)
+        self._by_service: dict[str, dict[str, Complaints]] = defaultdict(dict)
         """By service, then by pod."""
         self._by_server: dict[str, dict[str, tuple[Sighting, ...]]] = defaultdict(dict)
         """By server of storage, short: pods that cannot mount a volume of it."""
@@ -54,7 +59,11 @@ class OtherWorkloads:
 
     def put(self, pod: str, failures: Sequence[Sighting]) -> set[str]:
         """Keep the failures of one pod. Returns the services of which that is news."""
-        services = {name: thinned(mine) for name, mine in complaints(failures).items()} if failures else {}
+        services: dict[str, Complaints] = {}
+        for name, lines in complaints(failures).items() if failures else ():
+            row = self._state.pods.get(pod)
+            lasting = lasting_for(name, lines, (row.lasting if row is not None else None) or ())
+            services[name] = Complaints(pod, thinned(lines), lasting=lasting)
         servers: dict[str, list[Sighting]] = {}
         for s in failures:
             if s.firing and is_unmounted(s) and (server := s.text("server")):
@@ -66,8 +75,8 @@ class OtherWorkloads:
         _forget(self._by_server, set(others) - servers.keys(), pod)
         for name, mine in services.items():
             self._by_service[name][pod] = mine
-        for name, lines in servers.items():
-            self._by_server[name][pod] = tuple(sorted(lines, key=order))
+        for name, unmounted in servers.items():
+            self._by_server[name][pod] = tuple(sorted(unmounted, key=order))
         if services or servers:
             self._named[pod] = (tuple(services), tuple(servers))
         return changed
@@ -88,25 +97,27 @@ class OtherWorkloads:
             if name.partition("/")[0] == WEBHOOK and any(pod.partition("/")[0] in namespaces for pod in mine)
         }
 
-    def refused_by(self, service: str) -> list[Complaints]:
-        """What a webhook refuses to create, by workload; empty for any other service."""
-        if service.partition("/")[0] != WEBHOOK or service not in self._by_service:
+    def counted_for(self, service: str) -> list[Complaints]:
+        """What a webhook refuses to create, by workload, or what pods say of a registry; empty for any other service."""
+        if service.partition("/")[0] not in COUNTED or service not in self._by_service:
             return []
-        found: dict[str, tuple[Owner, list[Sighting]]] = {}
-        for pod, mine in sorted(self._by_service[service].items()):
-            job = self._workload(pod)
+        pods = [mine for _, mine in sorted(self._by_service[service].items())]
+        if service.partition("/")[0] == REGISTRY:
+            return pods
+        by_owner: dict[str, tuple[Owner, list[Complaints]]] = {}
+        for mine in pods:
+            job = self._workload(mine.job)
             owner = Owner(job.key, job.namespace, job.kind, self._wants_gpus(job))
-            found.setdefault(job.key, (owner, []))[1].extend(mine)
+            by_owner.setdefault(job.key, (owner, []))[1].append(mine)
         return [
-            Complaints(key, tuple(sorted(lines, key=order)), owner) for key, (owner, lines) in found.items()
+            Complaints(
+                key,
+                tuple(sorted((s for one in mine for s in one.sightings), key=order)),
+                owner,
+                tuple(sorted(span for one in mine for span in one.lasting)),
+            )
+            for key, (owner, mine) in by_owner.items()
         ]
-
-    def expiries(self, service: str) -> list[Sighting]:
-        """What is said of a certificate of a registry that has expired, in order of time."""
-        if service.partition("/")[0] != REGISTRY:
-            return []
-        found = (s for mine in self._by_service.get(service, {}).values() for s in mine if stays(s))
-        return sorted(found, key=order)
 
     def kept_from_starting(self, h: Hypothesis, shown: Sequence[JobRef] = ()) -> list[JobRef]:
         """The workloads that a shared fault keeps from starting, by their own words; by key, in order.
@@ -132,26 +143,24 @@ class OtherWorkloads:
         return [jobs[key] for key in sorted(jobs)]
 
     def held(self, service: str) -> set[Place]:
-        """The pods of which everything is kept as long as an incident of the service is known.
+        """The pods of which everything is kept as long as an incident of the service is known; none where others do not count.
 
-        Those that it began with, the last one, and one now and then: a thousand builds a day are refused by a webhook that nobody
-        mends, and nothing is lost with most of them.
+        Of those that say the same: the ones that it began with, the last one, and now and then one, with another on a second
+        node. A thousand builds a day are refused by a webhook that nobody mends, and nothing is lost with most of them.
         """
-        every = service_policy().over / 2
-        lines = sorted(
-            (order(s), pod) for pod, mine in self._by_service.get(service, {}).items() for s in mine
-        )
-        found: list[str] = [pod for _, pod in lines[-1:]]
-        last = None
-        for (at, _), pod in lines:
-            if len(found) <= _FIRST or (last is not None and at - last >= every):
-                last = at
-                found.append(pod)
+        if service.partition("/")[0] not in COUNTED:
+            return set()
+        by_words: dict[str, list[tuple[Sighting, str]]] = defaultdict(list)
+        for pod, mine in self._by_service.get(service, {}).items():
+            for s in mine.sightings:
+                by_words[words(s)].append((s, pod))
+        found = (pod for lines in by_words.values() for pod in _kept_of(lines))
         return {Place(PlaceKind.POD, pod) for pod in found}
 
     def _naming(self, h: Hypothesis) -> Iterable[tuple[str, Sequence[Sighting]]]:
         if h.place.kind is PlaceKind.SERVICE:
-            yield from self._by_service.get(h.place.name, {}).items()
+            mine = self._by_service.get(h.place.name, {})
+            yield from ((pod, one.sightings) for pod, one in mine.items())
         elif h.root.storage is not None and self._by_server:
             called = {h.root.storage, *h.fact_texts("storage"), *h.fact_texts(SERVERS)}
             for server in sorted({short(name.partition(":")[0]) for name in called if name}):
@@ -185,8 +194,26 @@ def named(job: JobRef) -> JobRef:
     return JobRef(job.kind, job.namespace, job.name)
 
 
+COUNTED = (WEBHOOK, REGISTRY)
+"""What may be at fault by what others say, too."""
 _FIRST = 8
 """Of how many of the first that are refused everything is kept."""
+
+
+def _kept_of(lines: Iterable[tuple[Sighting, str]]) -> list[str]:
+    """The pods of which everything is kept, of those that have these lines in the same words."""
+    every = service_policy().over / 2
+    ordered = sorted(lines, key=lambda one: (order(one[0]), one[1]))
+    found = [pod for _, pod in ordered[-1:]]
+    last, nodes = ordered[0][0].at, set[str | None]()
+    for s, pod in ordered:
+        if s.at - last >= every:
+            last, nodes = s.at, set()
+        elif len(found) > _FIRST and (len(nodes) > 1 or s.entity.node in nodes):
+            continue
+        nodes.add(s.entity.node)
+        found.append(pod)
+    return found
 
 
 def _job_of(row: PodRow | None) -> JobRef | None:
@@ -194,6 +221,6 @@ def _job_of(row: PodRow | None) -> JobRef | None:
     return jobs[-1] if jobs else None
 
 
-def _forget(index: Mapping[str, dict[str, tuple[Sighting, ...]]], names: Iterable[str], pod: str) -> None:
+def _forget(index: Mapping[str, dict[str, T]], names: Iterable[str], pod: str) -> None:
     for name in names:
         index[name].pop(pod, None)

@@ -7,7 +7,7 @@ registry: one fault of the service, and they are its victims. No node is at faul
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import takewhile
@@ -22,6 +22,7 @@ from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import RESOLVER, Place, PlaceKind
 from streams.correlate.state.placement import Placement
+from streams.correlate.state.rows import LastingFailure
 from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -69,6 +70,9 @@ class ServicePolicy(Strict):
         return timedelta(seconds=self.over_s)
 
 
+Spans = tuple[tuple[datetime, datetime], ...]
+"""Stretches of time, each from its first moment to its last."""
+
 service_policy = cache(partial(load_table, Path(__file__).with_name("services.yaml"), ServicePolicy))
 """The file that ships."""
 
@@ -81,6 +85,8 @@ class Complaints:
     sightings: tuple[Sighting, ...]
     owner: Owner | None = None
     """Where something could not be created: for whom."""
+    lasting: Spans = ()
+    """When it went on without a pause: the lines in between may not be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +131,27 @@ def complaints(failed: Iterable[Sighting]) -> dict[str, tuple[Sighting, ...]]:
             continue
         if rule.shares == STORAGE and not s.text("path"):
             pathless.append(s)
-        elif (name := _service(s, rule.shares)) is not None:
+        elif (name := _service(s, rule.shares, rule.named_service(s))) is not None:
             found.setdefault(name, []).append(s)
     for name in found if pathless else ():
         if name.startswith(f"{STORAGE}/"):
             found[name] += pathless
     return {name: tuple(sorted(lines, key=order)) for name, lines in found.items()}
+
+
+def lasting_for(name: str, lines: Sequence[Sighting], failures: Iterable[LastingFailure]) -> Spans:
+    """When whoever has these lines about a service, in order of time, went on failing for it between the first and the last.
+
+    Failures for want of space count for every storage that the lines name: which one it was is not kept.
+    """
+    kind, first, last = name.partition("/")[0], lines[0].at, lines[-1].at
+    found = []
+    for one in failures:
+        shares, _, named = one.service.partition("/")
+        is_same = shares == kind if kind == STORAGE else _place_of(shares, named) == name
+        if is_same and one.since <= last and one.until >= first:
+            found.append((max(one.since, first), min(one.until, last)))
+    return tuple(sorted(found))
 
 
 def thinned(lines: Sequence[Sighting]) -> tuple[Sighting, ...]:
@@ -161,34 +182,34 @@ def service_faults(
     own_pods: Sequence[Sighting] = (),
     others: Sequence[Complaints] = (),
     created: Created | None = None,
-    witnesses: Sequence[Sighting] = (),
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
     `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections. `others` is what
-    it refuses to create for other workloads, and `created` tells what it let pass. `witnesses` are what pods of others say of a
-    certificate of it that has expired: together with a job's own words they tell that it is not one node's clock.
+    other workloads fail for. Of a webhook that is what it refuses to create, and `created` tells what it let pass. Of a registry
+    it counts beside a job that fails in the same words: a certificate that has expired by two nodes' clocks has expired, and
+    a registry that is known to be at fault stays so for as long as anybody fails.
     """
     rule, kind = service_policy(), name.partition("/")[0]
     if len(heard) < rule.jobs and kind not in rule.alone:
         return []
-    owner = {s.id: one.job for one in heard for s in one.sightings}
+    if kind == REGISTRY:
+        others = _in_words_of(heard, others)
+    by_jobs = _ByJobs(kind, heard, others)
+    owner = by_jobs.owner
     refusals = _Refusals((*heard, *others), created or {})
     lines = sorted((s for one in (*heard, *others) for s in one.sightings), key=order)
     intervals = []
-    for stretch in split_at_gaps(lines, lambda s: s.at, rule.over):
+    for stretch in _stretches(lines, (*heard, *others)):
         if refusals.known_at(stretch) is not None:
-            told_of = [stretch]
+            faulty = [stretch]
         else:
             of_jobs = [s for s in stretch if s.id in owner]
-            told_of = [
-                part
-                for part in split_at_gaps(of_jobs, lambda s: s.at, rule.over)
-                if _known_at(part, owner, kind, witnesses) is not None
-                and _on_several_nodes((*part, *_at_that_time(part, witnesses)))
-                and any(map(is_firm, part))
-            ]
-        for part in told_of:
+            faulty = [part for part in _stretches(of_jobs, heard) if by_jobs.are_of_it(part)]
+            if kind == REGISTRY and faulty:
+                # Once it is known, whoever goes on failing is one more of its victims, and needs no second one.
+                faulty = [stretch[stretch.index(faulty[0][0]) :]]
+        for part in faulty:
             shown = tuple(_shown(part, owner))
             intervals.append(FiringInterval(shown[0].at, shown[-1].at, shown[-1].at + rule.over, shown))
     counted_as = _entity(cluster, kind, name.partition("/")[2])
@@ -198,9 +219,12 @@ def service_faults(
         mine = sorted(session.sightings, key=order)
         there = [s for s in lines if session.start <= s.at <= session.last]
         fails = refusals.known_at(there)
-        together = _known_at([s for s in mine if s.id in owner], owner, kind, witnesses)
+        together = by_jobs.known_at([s for s in there if s.id in owner])
+        if kind == REGISTRY:
+            # Others tell until when it lasts. A thousand builds fail in the same words: each is no news, and no proof more.
+            mine = [s for s in mine if s.id in owner]
         seen_at = min((at for at in (fails, together) if at is not None), default=None)
-        if seen_at is None:
+        if seen_at is None or not mine:
             continue
         jobs = {owner[s.id] for s in there if s.id in owner}
         signs = families().signs(mine, 3)
@@ -237,6 +261,63 @@ def service_faults(
             )
         )
     return found
+
+
+class _ByJobs:
+    """What jobs say of a service, and what that of others adds to it."""
+
+    def __init__(self, kind: str, heard: Iterable[Complaints], others: Iterable[Complaints]) -> None:
+        self._kind = kind
+        self.owner = {s.id: one.job for one in heard for s in one.sightings}
+        """By id of a line: the job."""
+        self._lasting = {one.job: one.lasting for one in heard}
+        mine = (s for one in others for s in one.sightings) if kind == REGISTRY else ()
+        self._witnesses = sorted(filter(stays, mine), key=order)
+        """Lines of others that a certificate has expired."""
+
+    def are_of_it(self, lines: Sequence[Sighting]) -> bool:
+        """Whether the service is why jobs have these lines, in order of time."""
+        return (
+            self.known_at(lines) is not None
+            and _on_several_nodes((*lines, *self._at_that_time(lines)))
+            and any(map(is_firm, lines))
+        )
+
+    def known_at(self, lines: Sequence[Sighting]) -> datetime | None:
+        """When it was known first that it is the service: by several jobs, or by one to which it goes on saying so."""
+        together, rule = self._together_at(lines), service_policy()
+        if self._kind not in rule.alone or not lines:
+            return together
+        own = [s for s in lines if stays(s)] if self._kind == REGISTRY else []
+        expired = _expired_at(sorted((*own, *self._at_that_time(lines)), key=order)) if own else None
+        expired = expired and max(expired, lines[0].seen_at)
+        if together is not None:
+            return min(together, expired or together)
+        lasted = (s.seen_at for s in lines if s.at - lines[0].at >= timedelta(seconds=rule.lasts_s))
+        return min((at for at in (expired, *lasted) if at is not None), default=None)
+
+    def _at_that_time(self, lines: Sequence[Sighting]) -> list[Sighting]:
+        """What others say while these lines go on, or minutes before and after."""
+        if not lines:
+            return []
+        first, last, within = lines[0].at, lines[-1].at, service_policy().within
+        return [s for s in self._witnesses if first - within <= s.at <= last + within]
+
+    def _together_at(self, lines: Sequence[Sighting]) -> datetime | None:
+        """When it was known first that enough jobs complain within minutes of each other; None while they do not."""
+        rule = service_policy()
+        latest: dict[str, Sighting] = {}
+        for s in lines:
+            latest[self.owner[s.id]] = s
+            near = [one for job, one in latest.items() if s.at - self._went_on(job, one, s) <= rule.within]
+            if len(near) >= rule.jobs:
+                return max(one.seen_at for one in near)
+        return None
+
+    def _went_on(self, job: str, since: Sighting, until: Sighting) -> datetime:
+        """Until when, before `until`, a job went on complaining without a pause."""
+        spans = (span for span in self._lasting.get(job, ()) if span[0] <= since.at <= span[1])
+        return max([since.at, *(min(end, until.at) for _, end in spans)])
 
 
 class _Refusals:
@@ -316,18 +397,21 @@ def is_firm(s: Sighting) -> bool:
     )
 
 
-def _service(s: Sighting, kind: str) -> str | None:
+def _service(s: Sighting, kind: str, named: str) -> str | None:
     """The name of the place of the service that a failure names; None where it names none that jobs share."""
-    match kind:
-        case "resolver":
-            return RESOLVER
-        case "storage":
-            mount = mount_of(s.text("path"))
-            return f"{STORAGE}/{mount}" if mount is not None else None
-        case "webhook":
-            named = s.text("service") or s.text("webhook")
-            return f"{WEBHOOK}/{named[:_MAX_NAME]}" if named else WEBHOOK
-    named = registry_of(s.text(kind)) if kind == REGISTRY else s.text(kind)
+    if kind == STORAGE:
+        mount = mount_of(s.text("path"))
+        return f"{STORAGE}/{mount}" if mount is not None else None
+    return _place_of(kind, named)
+
+
+def _place_of(kind: str, named: str) -> str | None:
+    """The name of the place of a service that lines call by that name."""
+    if kind == RESOLVER:
+        return RESOLVER
+    if kind == WEBHOOK and not named:
+        return WEBHOOK
+    named = registry_of(named) if kind == REGISTRY else named
     return f"{kind}/{named[:_MAX_NAME]}" if named else None
 
 
@@ -364,54 +448,57 @@ def _why_fails(owners: int, signs: str, service: str) -> str:
     return f"{what}: {signs}. That is {service}, whoever asks"
 
 
-def _at_that_time(lines: Sequence[Sighting], witnesses: Sequence[Sighting]) -> list[Sighting]:
-    """What others say while these lines go on, or minutes before."""
-    within = service_policy().within
-    return [s for s in witnesses if lines[0].at - within <= s.at <= lines[-1].at + within] if lines else []
-
-
-def _known_at(
-    lines: Sequence[Sighting], owner: Mapping[str, str], kind: str, witnesses: Sequence[Sighting]
-) -> datetime | None:
-    """When it was known first that it is the service: by several jobs, or by one to which it goes on saying that it is ill."""
-    together, rule = _together_at(lines, owner), service_policy()
-    if kind not in rule.alone or not lines:
-        return together
-    told = sorted((*lines, *_at_that_time(lines, witnesses)), key=order)
-    expired = _expired_at(told) if kind == REGISTRY and any(map(stays, lines)) else None
-    expired = expired and max(expired, lines[0].seen_at)
-    if together is not None:
-        return min(together, expired or together)
-    lasted = (s.seen_at for s in lines if s.at - lines[0].at >= timedelta(seconds=rule.lasts_s))
-    return min((at for at in (expired, *lasted) if at is not None), default=None)
-
-
 def stays(s: Sighting) -> bool:
     """Whether it does not get better by itself."""
     rule = families().rule(s)
     return rule is not None and rule.stays
 
 
+def _in_words_of(heard: Iterable[Complaints], others: Iterable[Complaints]) -> list[Complaints]:
+    """What others say in words that a job has, too: one that asks for an image that is not there tells nothing of the rest."""
+    of_jobs = {words(s) for one in heard for s in one.sightings}
+    found = []
+    for one in others:
+        mine = tuple(s for s in one.sightings if words(s) in of_jobs)
+        if len(mine) == len(one.sightings):
+            found.append(one)
+        elif mine:
+            spans = ((max(a, mine[0].at), min(b, mine[-1].at)) for a, b in one.lasting)
+            found.append(
+                replace(one, sightings=mine, lasting=tuple(span for span in spans if span[0] <= span[1]))
+            )
+    return found
+
+
+def words(s: Sighting) -> str:
+    """In which words it says so: those of its rule, whatever they name."""
+    rule = families().rule(s)
+    return rule.says if rule is not None else ""
+
+
+def _stretches(lines: Sequence[Sighting], complaints: Iterable[Complaints]) -> list[list[Sighting]]:
+    """Lines, in order of time, in groups: a new one begins where none of those whose lines they are failed for long enough."""
+    over = service_policy().over
+    spans = ((since, "", until, None) for one in complaints for since, until in one.lasting)
+    moments = sorted([*((s.at, s.id, s.at, s) for s in lines), *spans], key=lambda one: one[:2])
+    groups: list[list[Sighting]] = []
+    last: datetime | None = None
+    for since, _, until, s in moments:
+        if last is None or since - last > over:
+            groups.append([])
+        last = until if last is None else max(last, until)
+        groups[-1] += [s] if s is not None else []
+    return [group for group in groups if group]
+
+
 def _expired_at(lines: Sequence[Sighting]) -> datetime | None:
     """When two nodes had said for long enough that its certificate has expired: a clock that is wrong is one node's."""
-    told = [s for s in lines if stays(s) and s.entity.node is not None]
+    told = [s for s in lines if s.entity.node is not None]
     second = next((s for s in told if s.entity.node != told[0].entity.node), None)
     if second is None:
         return None
     lasted = [s.seen_at for s in told if s.at - told[0].at >= timedelta(seconds=service_policy().expired_s)]
     return max(second.seen_at, min(lasted)) if lasted else None
-
-
-def _together_at(lines: Sequence[Sighting], owner: Mapping[str, str]) -> datetime | None:
-    """When it was known first that enough jobs complain within minutes of each other; None while they do not."""
-    rule = service_policy()
-    latest: dict[str, Sighting] = {}
-    for s in lines:
-        latest[owner[s.id]] = s
-        near = [one for one in latest.values() if s.at - one.at <= rule.within]
-        if len(near) >= rule.jobs:
-            return max(one.seen_at for one in near)
-    return None
 
 
 def _on_several_nodes(lines: Sequence[Sighting]) -> bool:

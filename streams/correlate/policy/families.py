@@ -93,6 +93,15 @@ class SignalRule(Strict):
     confirms: bool = False
     says: str
 
+    def named_service(self, sighting: Sighting) -> str:
+        """What a line calls the registry or the webhook that it fails for; empty where it has no name, or by a path."""
+        match self.shares:
+            case "registry":
+                return sighting.text("registry")
+            case "webhook":
+                return sighting.text("service") or sighting.text("webhook")
+        return ""
+
     def fits(self, sighting: Sighting) -> bool:
         """Whether severity and attributes are as the row wants them. What ends something fits whatever its severity."""
         if self.severities and sighting.firing and sighting.severity not in self.severities:

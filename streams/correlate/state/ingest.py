@@ -34,6 +34,7 @@ from streams.correlate.state.rows import (
     PodRow,
     RunsRow,
     Save,
+    with_lasting,
     with_own_work,
     with_progress,
     with_rank,
@@ -67,6 +68,9 @@ _OF_NODES_ONLY = NODE_KINDS - {
     SignalKind.NODE_GPUS,
 }
 """What is never of a pod, a job or a switch: most of what a bad day brings, so that nothing else is asked of it."""
+
+MAX_SERVICE = 256
+"""Characters of the name of a service that are kept."""
 
 
 class Ingest:
@@ -329,7 +333,9 @@ class Ingest:
                 key = f"{key}|{named}"  # one rank reports of all others
         else:
             key = f"{seen.kind}|{rank}|{text('pg')}|{text('pg_rank')}|{text('subtype')}"
-        if self._state.pods.see(name, key, seen):
+        is_kept = self._state.pods.see(name, key, seen)
+        # Also of a line that is not kept: it is why those around it are one failure.
+        if self._lasts(name, seen) or is_kept:
             self._topology.pod_jobs.enter_unplaced(name)
             self._topology.pod_jobs.fail(name, seen)
             jobs = self._topology.pod_jobs.jobs_of(name)
@@ -337,6 +343,15 @@ class Ingest:
             if not jobs:
                 touched.pods.add(name)
             self._rename(self._topology.names.record(seen, ("pod", name)), touched)
+
+    def _lasts(self, pod: str, seen: Sighting) -> bool:
+        """Keep since when a pod fails for a service that others share; False when that is known."""
+        rule = families().rule(seen) if seen.firing and seen.kind in FAILURES else None
+        if rule is None or rule.shares is None:
+            return False
+        service = f"{rule.shares}/{rule.named_service(seen)}"[:MAX_SERVICE]
+        row = self._state.pods.get(pod, PodRow())
+        return self._state.pods.put(pod, with_lasting(row, service, seen.at))
 
     def _is_crowded_by_objects(self, job: JobRef) -> bool:
         """Whether objects that are no known jobs have had their half of the room for what only signals name.

@@ -172,6 +172,7 @@ class Retention:
         over |= {t.fact.uid for t in row.tenancies if (end := ended_at(row, t.fact)) and end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = _since_each(row.seen, cut)
+        lasting = tuple(one for one in row.lasting or () if one.until >= cut) or None
         heard = [
             *(t.at for t in row.ranks),
             *([row.progress_at] if row.progress_at else []),
@@ -179,7 +180,8 @@ class Retention:
             *(save.at for save in (row.saves or ())[-1:]),
         ]
         silent = not heard or max(heard) < cut
-        if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
+        is_same = tenancies == row.tenancies and seen == row.seen and lasting == row.lasting
+        if is_same and (tenancies or seen or not silent):
             return Touched()
         if not tenancies and not seen and silent:
             touched = Touched(jobs=self._topology.pod_jobs.jobs_of(name), pods={name})
@@ -187,7 +189,7 @@ class Retention:
             self._topology.pod_jobs.leave_unplaced(name)
             self._topology.placements.update(name, None)
             return touched
-        return self._facts.pod(name, replace(row, tenancies=tenancies, seen=seen))
+        return self._facts.pod(name, replace(row, tenancies=tenancies, seen=seen, lasting=lasting))
 
     def _drop_places(self, cut: datetime, busy: set[str]) -> None:
         """Drop deleted nodes, and places that only pruned signals named."""

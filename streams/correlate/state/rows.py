@@ -25,6 +25,10 @@ MAX_WORK = 16
 MAX_BOOTS = 8
 MAX_NAMES = 8
 """Changes of a node's other names, and the names of each, four times as many."""
+MAX_LASTING = 16
+"""Stretches in which pods of one name went on failing for services: as many services, or times that one was well in between."""
+GOES_ON = timedelta(minutes=15)
+"""What fails again within this goes on failing (`over_s` in job_rules/services.yaml)."""
 MOVES_KEPT = timedelta(hours=1)
 COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang without further reports stays open."""
@@ -131,6 +135,19 @@ class Save:
     begun: bool = False
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class LastingFailure:
+    """A stretch in which pods of one name failed for one service again and again.
+
+    Of the lines that say so only the first and the last few are kept: what was in between would look like two failures.
+    """
+
+    service: str
+    """Its kind, and after a slash how the lines call it (`SignalRule.named_service`)."""
+    since: datetime
+    until: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class PodRow:
     """Every pod of one name, when the name was free, and what its ranks statements."""
@@ -148,11 +165,14 @@ class PodRow:
     """The latest ranks that processes in pods of this name reported."""
     saves: tuple[Save, ...] | None = None
     """The latest checkpoints that pods of this name told of. None where there is none."""
+    lasting: tuple[LastingFailure, ...] | None = None
+    """When pods of this name failed for a service that others share; the latest few stretches. None where they never did."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
         progress = (self.progress_at, self.progress_step, self.moves)
-        return type(self)(self.tenancies, self.gone, seen, *progress, self.busy, self.ranks, self.saves)
+        saves, lasting = self.saves, self.lasting
+        return type(self)(self.tenancies, self.gone, seen, *progress, self.busy, self.ranks, saves, lasting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +473,23 @@ def with_rank(row: PodRow, observed: ObservedRank) -> PodRow:
     """The row with a rank that a process reported."""
     known = sorted({*row.ranks, observed}, key=lambda t: (t.at, t.nranks, t.rank, t.pci or ""))
     return replace(row, ranks=tuple(known[-MAX_RANKS:]))
+
+
+def with_lasting(row: PodRow, service: str, at: datetime) -> PodRow:
+    """The row with one more failure for a service. Failures in any order, and repeated, make the same stretches."""
+    known = row.lasting or ()
+    mine = sorted([*(one for one in known if one.service == service), LastingFailure(service, at, at)])
+    joined = mine[:1]
+    for one in mine[1:]:
+        if one.since - joined[-1].until <= GOES_ON:
+            joined[-1] = replace(joined[-1], until=max(joined[-1].until, one.until))
+        else:
+            joined.append(one)
+    latest = sorted(
+        [*(one for one in known if one.service != service), *joined],
+        key=lambda one: (one.until, one.since, one.service),
+    )
+    return replace(row, lasting=tuple(latest[-MAX_LASTING:]))
 
 
 def with_pod_gone(row: PodRow, at: datetime) -> PodRow:

@@ -1,4 +1,4 @@
-"""What is no training job and a shared fault keeps from starting is named beside its incident, and decides nothing."""
+"""What is no training job and a shared fault keeps from starting is named beside its incident, and opens none."""
 
 from __future__ import annotations
 

@@ -560,3 +560,14 @@ def test_the_fault_of_a_resolver_keeps_its_name_when_its_pods_are_heard_of_later
     world.see(crash("n5", 5))
     world.pass_to(400, step=5)
     assert (world.only().id, world.only().root.key) == (first.id, "part/resolver/coredns")
+
+
+def test_a_storage_that_fills_up_stays_one_incident_while_the_first_job_goes_on_failing() -> None:
+    """Of a job that says the same for hours nothing is kept from when the other one failed, too."""
+    world = World(facts())
+    for minutes in range(0, 120, 5):
+        world.see(*full("llama", 60 * minutes), *(full("gemma", 3000) if minutes == 50 else ()))
+        world.pass_to(60 * minutes + 290, step=10)
+    storages = [one for one in world.published.values() if one.root.storage]
+    assert [one.state for one in storages] == [IncidentState.OPEN]
+    assert {j.name for j in storages[0].jobs} == BOTH
