@@ -206,6 +206,22 @@ def test_what_was_refused_to_an_unknown_object_is_its_jobs_once_that_is_known() 
     assert _kept(world) == 0
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_webhook_that_refuses_a_single_owner_for_hours_is_one_incident_of_two_revisions(
+    restarted: bool,
+) -> None:
+    """Of what one controller says each minute for hours only the first and the last lines are kept."""
+    world = World(busy())
+    signals = refused("ReplicaSet", "chat-7d9f8b6c5d", *again(180))
+    for half in (signals[:90], signals[90:]):
+        world.play(half, 0)
+        if restarted:
+            world.restart()
+    assert world.only().state is IncidentState.OPEN
+    world.pass_to(12_000, step=20)
+    assert (world.only().state, len(world.revisions)) == (IncidentState.RESOLVED, 2)
+
+
 def test_a_webhook_that_nobody_mends_for_hours_is_one_incident_of_few_revisions_and_little_memory() -> None:
     world = World(busy())
     signals = [s for i in range(600) for s in refused("Job", f"build-{i}", 30.0 * i)]
