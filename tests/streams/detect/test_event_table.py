@@ -42,7 +42,7 @@ def test_an_age_is_no_namespace(text: str, pods: list[str]) -> None:
 
 
 def test_a_row_ends_where_the_next_one_begins() -> None:
-    first, second = signals(f"{PLAIN}41s   {MOUNT}\n2m11s   {EVICTED}")
+    first, second = signals(f"ml   41s   {MOUNT} ml   2m11s   {EVICTED}")
     assert "resource" not in first.attributes
     assert second.attributes["resource"] == "memory"
 
