@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from streams.detect import Detector
-from streams.model.facts import Fact, PodFact
+from streams.model.facts import Fact, NodeFact, PodFact
 from streams.model.incident import Certainty
 from streams.model.record import RawRecord
 from streams.model.signal import Signal
@@ -386,3 +386,32 @@ def test_a_job_that_comes_to_a_node_that_is_low_is_slowed_there() -> None:
         world.tell(replace(fact, scheduled_at=at(1800)) if isinstance(fact, PodFact) else fact)
     world.pass_to(3000, step=30)
     assert (world.only().root.node, world.only().jobs) == ("n3", (job("llama"),))
+
+
+def in_racks() -> list[Fact]:
+    """The cluster, with four nodes in each rack."""
+    return [
+        replace(fact, rack=f"r{(int(fact.name[1:]) - 1) // 4}") if isinstance(fact, NodeFact) else fact
+        for fact in cluster(JOBS)
+    ]
+
+
+@pytest.mark.parametrize("reasons", [0x88, 0x48, 0x8])
+def test_nodes_of_a_rack_that_the_hardware_brakes_are_one_incident_of_the_rack(reasons: int) -> None:
+    """An external brake, heat, and a board that does not say for which of them."""
+    found = list(shipped(low_on("n1", "n2", "n3", reasons=reasons), 2400, adapter))
+    incident = world_of(found, in_racks(), 3600, [slow_steps("llama", 1100)]).only()
+    assert (incident.family, incident.root.rack) == ("power_cooling", "r0")
+    assert "3 of 4 nodes of rack r0" in incident.reason
+
+
+@pytest.mark.parametrize("reasons", [0x4, 0x2, None])
+def test_a_rack_that_somebody_capped_is_not_told_of(reasons: int | None) -> None:
+    found = list(shipped(low_on("n1", "n2", "n3", reasons=reasons), 2400, adapter))
+    assert not world_of(found, in_racks(), 3600, [slow_steps("llama", 1100)]).incidents()
+
+
+def test_a_node_that_its_board_slows_down_is_one_incident() -> None:
+    found = list(shipped(low_on("n3", reasons=0x8), 2400, adapter))
+    incident = world_of(found, in_racks(), 3600).only()
+    assert (incident.family, incident.root.node) == ("straggler", "n3")
