@@ -27,8 +27,9 @@ from streams.kafka.lease import inherited_wait_s
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
-from streams.model.incident import Certainty, Incident
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.message import Button, Message
+from streams.model.node_notice import OPENS
 from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
 from streams.model.signal import Attribute
 from streams.model.thread import MEMBER, ROOT, Post, Thread
@@ -172,11 +173,14 @@ def first(tasks: Sequence[Task], now: datetime) -> Task | None:
 def is_worth_a_thread(
     incident: Incident, now: datetime, *, acted: bool = True, stale_after: timedelta = timedelta(hours=24)
 ) -> bool:
-    """Whether to open a thread that does not exist yet: not for an incident that ended more than `stale_after` ago.
+    """Whether to open a thread that does not exist yet: not for an incident that ended more than `stale_after` ago, nor for what
+    a cloud announced for a time that is far away.
 
     Without actions (`acted`) the limit is `UNTOUCHED_AFTER`: after a storm, a thread per node that was away for a moment would
     fill the rate limit of one post a second for hours.
     """
+    if OPENS in incident.facts and (incident.state.is_over or incident.state is IncidentState.SUPPRESSED):
+        return False
     ended = incident.closed_at or incident.updated_at
     return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
 

@@ -17,7 +17,7 @@ GROUPINGS: tuple[By, ...] = get_args(By)
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """One node. `out` are its GPUs that take no work; `by` says who cordoned it or works on it."""
+    """One node. `out` are its GPUs that take no work; `by` says who cordoned it or works on it, or has announced to take it."""
 
     name: str
     state: str
@@ -26,11 +26,13 @@ class FleetNode:
     by: str
     incidents: tuple[Row, ...]
     affected: bool
+    leaves: bool = False
+    """Whether it is announced for a known time that it goes."""
 
     @property
     def is_well(self) -> bool:
-        """Whether it needs no word: in service, and nothing is open about it."""
-        return self.state == "in service" and not self.incidents and not self.out
+        """Whether it needs no word: in service, nothing is open about it, and nobody has announced to take it."""
+        return self.state == "in service" and not self.incidents and not self.out and not self.leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ def _node(fact: NodeFact, places: Places) -> FleetNode:
         by=_by(fact),
         incidents=tuple(places.at_fault.get(fact.name, ())),
         affected=fact.name in places.affected,
+        leaves=fact.notice is not None and fact.notice.not_before is not None,
     )
 
 
@@ -114,6 +117,9 @@ def _by(fact: NodeFact) -> str:
         return plain(f"{work.by} ({work.mark})", 200)
     if not fact.managed:
         return "not managed by Faultline"
+    notice = fact.notice
+    if notice is not None and notice.not_before is not None:
+        return plain(f"announced by {notice.by} for {notice.not_before:%d %b %H:%M} UTC ({notice.mark})", 200)
     return ""
 
 

@@ -216,6 +216,13 @@ class CorrelatorSettings(Section):
     node_settle_s: float = Field(
         30.0, ge=0, le=3600, description="how long a node must be NotReady before it is an incident"
     )
+    notice_lead_s: float = Field(
+        24 * 3600.0,
+        ge=0,
+        le=31 * DAY_S,
+        description="how long before its announced end a node's notice is told; until then it is only listed. More than "
+        "responder.approval_expiry_s and responder.notices need, or people are asked too late; 31 days: at once",
+    )
 
 
 class Cap(Section):

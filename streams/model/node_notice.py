@@ -33,6 +33,8 @@ NOTICE_S = "notice_s"
 """Fact of an incident: seconds from when the notice was read until then; 0 where that was over already."""
 NODE_ENDS = "node_ends"
 """Fact of an incident: `gone` where the node does not come back, else `back`."""
+OPENS = "opens"
+"""Fact of an incident whose deadline is still far away: from when on anybody has to do something about it, RFC 3339 in UTC."""
 ZONE = "deadline_zone"
 """Fact of an incident whose deadline was written without a zone."""
 

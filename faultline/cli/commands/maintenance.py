@@ -131,16 +131,20 @@ def stop(
 @output_option
 @click.pass_obj
 def list_work(config: Path | None, output: str) -> None:
-    """Nodes under planned work: since when, until when, by whom, why, and what it waits for. Overdue ones come first."""
+    """Nodes under planned work: since when, until when, by whom, why, and what it waits for. Overdue ones come first.
+
+    Then the nodes that a cloud or an operator has announced to take, the next first, with their incidents.
+    """
     from faultline.runtime.settings import load
 
     settings = load(config)
-    _, incidents, runs = asyncio.run(_read(settings.kafka, settings.cluster))
-    found = rows(incidents, runs, utc_now())
-    show(output, [{"cluster": settings.cluster, "nodes": found}], lambda: _show(found))
+    facts, incidents, runs = asyncio.run(_read(settings.kafka, settings.cluster))
+    found, coming = rows(incidents, runs, utc_now()), announced(facts, incidents, utc_now())
+    told = {"cluster": settings.cluster, "nodes": found, "announced": coming}
+    show(output, [told], lambda: _show(found, coming))
 
 
-def _show(found: list[dict[str, Any]]) -> None:
+def _show(found: list[dict[str, Any]], coming: list[dict[str, Any]]) -> None:
     shown = [
         (
             r["node"], "OVERDUE" if r["overdue"] else r["state"], moment(parse_rfc3339(r["until"])), r["by"],
@@ -149,6 +153,19 @@ def _show(found: list[dict[str, Any]]) -> None:
         for r in found
     ]  # fmt: skip
     table(("node", "state", "until", "by", "reason", "now", "incident"), shown, empty="no planned work")
+    if coming:
+        click.echo()
+        table(
+            ("node", "announced for", "by", "it", "told from", "incident"),
+            [
+                (
+                    r["node"], moment(parse_rfc3339(r["due"])), r["by"], "is gone" if r["ends"] == "gone" else "comes back",
+                    moment(parse_rfc3339(r["opens"])) if r["opens"] else "", r["incident"],
+                )
+                for r in coming
+            ],
+            empty="",
+        )  # fmt: skip
 
 
 def end_of(text: str, now: datetime) -> datetime:
@@ -231,6 +248,33 @@ def rows(
             }
         )  # fmt: skip
     return sorted(found, key=lambda row: (not row["overdue"], row["until"], row["node"]))
+
+
+def announced(
+    facts: Mapping[str, NodeFact], incidents: Mapping[str, Incident], now: datetime
+) -> list[dict[str, Any]]:
+    """One row for each node that goes at a known time, by that time: as its object says, or an incident that is not over."""
+    from streams.model.kinds import IncidentFamily
+    from streams.model.node_notice import NODE_ENDS, OPENS, deadline_in
+
+    found: dict[str, dict[str, Any]] = {}
+    for fact in facts.values():
+        notice = fact.notice
+        if notice is not None and notice.not_before is not None and notice.not_before > now:
+            ends = "gone" if notice.subtype == "termination" else "back"
+            found[fact.name] = {
+                "node": fact.name, "due": rfc3339(notice.not_before), "by": notice.by, "ends": ends, "opens": "", "incident": "",
+            }  # fmt: skip
+    for incident in incidents.values():
+        due, node = deadline_in(incident.facts), incident.root.node
+        if incident.family != IncidentFamily.PREEMPTION or incident.state.is_over or due is None or not node:
+            continue
+        row = found.setdefault(node, {"node": node, "by": ""})
+        row |= {
+            "due": rfc3339(due), "ends": str(incident.facts.get(NODE_ENDS, "")),
+            "opens": str(incident.facts.get(OPENS, "")), "incident": incident.id,
+        }  # fmt: skip
+    return sorted(found.values(), key=lambda row: (row["due"], row["node"]))
 
 
 async def _nodes(kafka: Any, cluster: str) -> dict[str, NodeFact]:

@@ -30,6 +30,7 @@ from streams.correlate.node_rules.imex_peers import is_own_service
 from streams.correlate.node_rules.job_output import unless_printed
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
+from streams.correlate.node_rules.notices import put_ahead
 from streams.correlate.node_rules.pod_starts import Start, of_the_node
 from streams.correlate.node_rules.software_rollouts import since_given_back
 from streams.correlate.policy.policy import policy
@@ -163,9 +164,10 @@ class HostCauses(CauseSource):
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)
-            elif h.family == IncidentFamily.PREEMPTION and h.cleared_at is None:
+            elif h.family == IncidentFamily.PREEMPTION:
                 # Nothing takes a notice back. Pods that come to the node afterwards have nothing to do with it.
-                found[i] = replace(h, cleared_at=work_over_at(row, h.last_at))
+                over = h.cleared_at or work_over_at(row, h.last_at)
+                found[i] = put_ahead(replace(h, cleared_at=over), now, config.notice_lead)
         return found, [fault for fault, excused in links if not excused]
 
     def _holder(self, pod: str, at: datetime) -> str | None:

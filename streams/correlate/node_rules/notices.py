@@ -7,6 +7,7 @@ Kafka's clock and never by the node's: that one may be off by more than a spot n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
@@ -22,6 +23,7 @@ from streams.model.node_notice import (
     NODE_ENDS,
     NOT_BEFORE,
     NOTICE_S,
+    OPENS,
     UNREAD,
     WITHIN_S,
     ZONE,
@@ -75,6 +77,21 @@ def notice_facts(causes: Iterable[Sighting]) -> dict[str, Attribute]:
     if zone := said.text(ASSUMED_ZONE):
         facts[ZONE] = zone
     return facts
+
+
+def put_ahead(h: Hypothesis, now: datetime, lead: timedelta) -> Hypothesis:
+    """A notice as what it is while its deadline is further away than `lead`: known, and why of nothing that happens meanwhile."""
+    due = deadline_in(h.facts) if h.family == IncidentFamily.PREEMPTION else None
+    # One that was taken back before it was told stays one that was never told.
+    if due is None or min(now, h.cleared_at or now) >= due - lead:
+        return h
+    return replace(h, stops="never", facts={**h.facts, OPENS: rfc3339(due - lead)})
+
+
+def opens_at(h: Hypothesis) -> datetime | None:
+    """When somebody has to know of a notice whose deadline is far away; None for everything else."""
+    written = h.facts.get(OPENS) if h.family == IncidentFamily.PREEMPTION else None
+    return parse_rfc3339(written) if isinstance(written, str) else None
 
 
 def is_said_by_object(causes: Iterable[Sighting]) -> bool:

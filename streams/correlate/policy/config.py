@@ -98,6 +98,8 @@ class Config:
     link bounces every minute."""
     leaf_share_up: float = 0.75
     """A switch is well when this share of the links it took away is up again."""
+    notice_lead: timedelta = timedelta(hours=24)
+    """What a cloud announces for later than this is listed, and told when so much is left: until then nobody has to act on it."""
     progress_every: timedelta = timedelta(seconds=5)
     """How often a job's progress is published while a run verifies that it goes on."""
     progress_mitigating: timedelta = timedelta(seconds=30)
@@ -130,4 +132,5 @@ class Config:
             hang_settle=timedelta(seconds=settings.hang_settle_s),
             application_settle=timedelta(seconds=settings.application_settle_s),
             node_settle=timedelta(seconds=settings.node_settle_s),
+            notice_lead=timedelta(seconds=settings.notice_lead_s),
         )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LINK_FLAPS
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.node_rules.notices import expires_at, has_deadline, is_unread
+from streams.correlate.node_rules.notices import expires_at, has_deadline, is_unread, opens_at
 from streams.correlate.node_rules.planned_work import is_planned_work, planned_at
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -170,6 +170,8 @@ class IncidentStates:
         """Why nothing is to be done about a fault of a node: somebody works on it, or another incident has closed it."""
         if is_planned_work(h):
             return None
+        if (opens := opens_at(h)) is not None and now < opens:
+            return f"It is listed until then, and told at {opens:%H:%M} UTC on {opens:%d %b} (correlator.notice_lead_s)"
         expected = self._expected(h, hit)
         if expected is not None and expected.holds(now):
             whom = "the node" if h.root.node is not None else "its nodes"
@@ -187,6 +189,7 @@ class IncidentStates:
         """When its state may change by itself."""
         ends = [h.cleared_at + self._linger(h)] if h.cleared_at else []
         ends += [h.sure_at] if h.sure_at is not None else []
+        ends += [opens] if (opens := opens_at(h)) is not None else []
         ends += [h.expected.until] if h.expected is not None and h.expected.until is not None else []
         if (stale_at := self._stale_at(h)) is not None:
             ends.append(stale_at)

@@ -22,6 +22,7 @@ from streams.kafka.lease import MARGIN_S
 from streams.model.codec import decode, encode
 from streams.model.incident import IncidentState
 from streams.model.message import MAX_STEPS, Buttons, Code, Facts, Message, Steps
+from streams.model.node_notice import OPENS
 from streams.model.run import Approval, EffectRecord, EffectState, Mode, StepRecord, StepState, Target
 from streams.model.thread import ROOT, Post, Thread, post_key
 from tests.connectors.chat.thread_documents import NOW, incident, run
@@ -220,6 +221,15 @@ def test_what_was_over_long_ago_gets_no_thread_and_what_ended_just_now_does() ->
     assert is_worth_a_thread(over, NOW + timedelta(hours=1))
     assert not is_worth_a_thread(over, NOW + timedelta(days=2))
     assert is_worth_a_thread(incident(), NOW + timedelta(days=2))
+
+
+def test_what_a_cloud_announced_for_another_day_gets_no_thread_before_its_lead_begins() -> None:
+    told = incident(state=IncidentState.OPEN)
+    ahead = replace(told, state=IncidentState.SUPPRESSED, facts={**told.facts, OPENS: "2026-03-09T12:00:00Z"})
+    assert is_worth_a_thread(told, NOW)
+    assert not is_worth_a_thread(ahead, NOW)
+    assert not is_worth_a_thread(replace(ahead, state=IncidentState.RESOLVED, closed_at=NOW), NOW)
+    assert is_worth_a_thread(replace(ahead, state=IncidentState.AWAITING_HUMAN), NOW)
 
 
 def test_a_thread_survives_the_way_through_kafka() -> None:

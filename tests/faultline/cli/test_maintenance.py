@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from faultline.cli.commands.maintenance import chosen, command, end_of, rows
+from faultline.cli.commands.maintenance import announced, chosen, command, end_of, rows
 from faultline.cli.commands.rollout import stages
 from streams.config.rollout_settings import PoolRollout, Stage
 from streams.config.settings import ResponderSettings
@@ -19,6 +19,7 @@ from streams.model.entity import Entity
 from streams.model.errors import BadInput
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident, IncidentState
+from streams.model.node_notice import NodeNotice
 from tests.runbooks.scenes import incident
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -143,3 +144,30 @@ def test_the_list_of_stages_marks_a_pool_that_no_node_is_in() -> None:
     later = {r["pool"]: r for r in stages(view, policy, Control("c1"), NOW + timedelta(days=2))}
     assert (later["h100"]["stage"], later["a100"]["stage"]) == ("observe", "act")
     assert later["h100"]["note"].startswith("stage canary ended")
+
+
+def test_what_is_announced_is_listed_by_its_time_with_or_without_an_incident() -> None:
+    """Of a node that no job runs on only its object tells; an Event of the cloud tells of another."""
+    facts = nodes(4)
+    coming = NodeNotice("the cloud", "mark", "host_maintenance", NOW + timedelta(days=3))
+    facts["gpu-002"] = replace(facts["gpu-002"], notice=coming)
+    facts["gpu-003"] = replace(facts["gpu-003"], notice=replace(coming, not_before=NOW - timedelta(days=1)))
+    given = {
+        "deadline": rfc3339(NOW + timedelta(days=2)),
+        "node_ends": "gone",
+        "opens": rfc3339(NOW + timedelta(days=1)),
+    }
+    told = incident("preemption", Entity("c1", node="gpu-004"), id="inc-4", facts=given)
+    over = replace(told, id="inc-1", root=Entity("c1", node="gpu-001"), state=IncidentState.RESOLVED)
+    later = rfc3339(NOW + timedelta(days=3))
+    first, second = announced(facts, {"inc-4": told, "inc-1": over}, NOW)
+    assert (first["node"], first["ends"], first["incident"]) == ("gpu-004", "gone", "inc-4")
+    assert (first["due"], first["opens"]) == (given["deadline"], given["opens"])
+    assert second == {
+        "node": "gpu-002",
+        "by": "the cloud",
+        "ends": "back",
+        "incident": "",
+        "due": later,
+        "opens": "",
+    }

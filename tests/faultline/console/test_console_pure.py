@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
@@ -17,6 +17,7 @@ from faultline.console.runbook_page import runbook_page
 from faultline.console.sessions import Person
 from streams.config.console_settings import ConsoleSettings
 from streams.model.incident import IncidentState
+from streams.model.node_notice import NodeNotice
 from streams.model.run import Mode, RunOutcome, RunState
 from tests.faultline.console.scenes import EAST, NOW, Night, bad_night, incident, many
 from tests.runbooks.scenes import LIBRARY
@@ -67,6 +68,17 @@ def test_the_groups_with_the_most_gpus_out_come_first_and_stay_whole() -> None:
     assert (shown.pages, shown.out, shown.gpus) == (4, 25, 512)
     (held,) = [node for group in shown.groups for node in group.nodes if node.name == "gpu-09"]
     assert (held.state, held.by, len(held.incidents)) == ("cordoned", "Faultline", 1)
+
+
+def test_a_node_that_is_announced_to_go_is_shown_with_when_and_by_whom() -> None:
+    night = bad_night()
+    nodes = dict(night.view.nodes(EAST))
+    well = next(name for name, fact in nodes.items() if fact.ready and not fact.unschedulable)
+    notice = NodeNotice("the cloud", "its-label", "host_maintenance", datetime(2026, 3, 9, 6, tzinfo=UTC))
+    nodes[well] = replace(nodes[well], notice=notice)
+    groups = fleet(nodes, board(night).places(EAST), "rack", 1, 1000).groups
+    (shown,) = [node for group in groups for node in group.unwell if node.name == well]
+    assert shown.by == "announced by the cloud for 09 Mar 06:00 UTC (its-label)"
 
 
 def test_runbooks_that_ran_come_first_and_say_how_it_ended() -> None:

@@ -80,16 +80,67 @@ def test_a_freeze_of_seconds_and_a_migration_are_no_incident() -> None:
     assert world.incidents() == []
 
 
-def test_work_announced_for_next_week_is_open_until_then() -> None:
+@pytest.mark.parametrize("restarts", [False, True])
+def test_work_announced_for_next_week_is_listed_until_its_lead_begins(restarts: bool) -> None:
     world = World(cluster({"llama": FOUR}))
     due = 3 * 24 * HOUR
     world.tell(marked("n2", 10, taken(due, subtype="host_maintenance")))
     world.pass_to(15)
-    assert world.only().facts["node_ends"] == "back"
+    listed = world.only()
+    assert (listed.state, listed.facts["node_ends"]) == (IncidentState.SUPPRESSED, "back")
+    assert listed.facts["opens"] == rfc3339(at(due - 24 * HOUR))
+    assert "told at 12:00 UTC on 03 Mar" in listed.reason
+    if restarts:
+        world.restart()
+    world.pass_to(due - 24 * HOUR - 60, step=600)
+    assert world.only().state is IncidentState.SUPPRESSED
+    world.pass_to(due - 24 * HOUR + 60, step=30)
+    assert (world.only().state, "opens" in world.only().facts) == (IncidentState.OPEN, False)
     world.pass_to(due - HOUR, step=600)
     assert world.only().state is IncidentState.OPEN
     world.pass_to(due + 2 * HOUR, step=600)
     assert world.only().state is IncidentState.RESOLVED
+
+
+def test_what_is_taken_back_before_its_lead_was_never_told() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(marked("n2", 10, taken(72 * HOUR, subtype="host_maintenance")))
+    world.pass_to(15)
+    world.tell(marked("n2", 300, None))
+    world.pass_to(80 * HOUR, step=600)
+    states = {i.state for i in world.revisions}
+    assert states == {IncidentState.SUPPRESSED, IncidentState.RESOLVED}
+
+
+def test_an_open_one_that_is_put_off_for_days_is_listed_again_until_its_new_lead() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(marked("n2", 10, taken(HOUR, subtype="host_maintenance")))
+    world.pass_to(60)
+    assert world.only().state is IncidentState.OPEN
+    world.tell(marked("n2", 120, taken(96 * HOUR, subtype="host_maintenance")))
+    world.pass_to(200)
+    assert world.only().state is IncidentState.SUPPRESSED
+    world.pass_to(72 * HOUR + 60, step=600)
+    assert world.only().state is IncidentState.OPEN
+
+
+def test_a_node_that_dies_days_before_its_maintenance_does_not_go_for_that() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(marked("n2", 10, taken(72 * HOUR, subtype="host_maintenance")))
+    world.pass_to(4000, step=60)
+    world.see(not_ready("n2", 4000))
+    world.pass_to(4900, step=10)
+    told = [i for i in world.incidents() if i.state is IncidentState.OPEN]
+    assert [(i.family, i.root.node) for i in told] == [("node_down", "n2")]
+
+
+def test_a_hang_soon_after_a_notice_for_another_day_does_not_follow_from_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(marked("n2", 10, taken(72 * HOUR, subtype="host_maintenance")))
+    world.pass_to(100)
+    world.see(*timeouts("llama", range(32), 640))
+    world.pass_to(900, step=10)
+    assert any(i.family == "hang" and i.state is IncidentState.OPEN for i in world.incidents())
 
 
 def test_a_notice_that_is_taken_back_ends_its_incident() -> None:
