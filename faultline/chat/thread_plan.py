@@ -29,7 +29,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.message import Button, Message
-from streams.model.node_notice import OPENS
+from streams.model.node_notice import opens_in
 from streams.model.run import EffectState, Mode, Run, StepRecord, StepState
 from streams.model.signal import Attribute
 from streams.model.thread import MEMBER, ROOT, Post, Thread
@@ -179,9 +179,12 @@ def is_worth_a_thread(
     Without actions (`acted`) the limit is `UNTOUCHED_AFTER`: after a storm, a thread per node that was away for a moment would
     fill the rate limit of one post a second for hours.
     """
-    if OPENS in incident.facts and (incident.state.is_over or incident.state is IncidentState.SUPPRESSED):
-        return False
     ended = incident.closed_at or incident.updated_at
+    opens = opens_in(incident.facts)
+    if opens is not None and incident.state.is_over and ended < opens:
+        return False
+    if opens is not None and incident.state is IncidentState.SUPPRESSED and now < opens:
+        return False
     return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
 
 

@@ -11,6 +11,7 @@ from runbooks.engine.containment import PendingRepair
 from runbooks.engine.wait_reasons import ending_reason, held_by
 from streams.model.control import Control
 from streams.model.incident import Incident, IncidentState
+from streams.model.node_notice import opens_in
 from streams.model.run import Mode, PlannedStep, Run, RunOutcome, StepRecord, StepState
 
 
@@ -98,9 +99,11 @@ def _by_runs(
 ) -> Standing:
     live = [run for run in runs if run.plan.mode is not Mode.SHADOW]
     if not live:
+        # What a cloud announced days before is nobody's to attend to until it is told.
+        since = max(incident.opened_at, opens_in(incident.facts) or incident.opened_at)
         if runs:
-            return Standing(Situation.SHADOW, incident.opened_at, "a plan in shadow mode; nothing is done")
-        return Standing(Situation.UNATTENDED, incident.opened_at, "no runbook applies")
+            return Standing(Situation.SHADOW, since, "a plan in shadow mode; nothing is done")
+        return Standing(Situation.UNATTENDED, since, "no runbook applies")
     for run in reversed(live):
         if not run.state.is_over:
             return _of_active(run, control, approval_expiry)

@@ -15,6 +15,7 @@ from faultline.notify.notice_documents import incident_of
 from faultline.notify.paging import paging
 from faultline.notify.situations import Situation, Standing
 from streams.model.incident import Incident, IncidentState
+from streams.model.node_notice import opens_in
 from streams.model.run import Mode, Run
 from streams.model.signal import Severity
 from streams.model.thread import ROOT, Thread
@@ -69,10 +70,11 @@ def due_page(
 def _standing(
     incident: Incident, runs: Sequence[Run], steps: Sequence[Judged], mode: Mode | None
 ) -> Standing:
+    told_at = max(incident.opened_at, opens_in(incident.facts) or incident.opened_at)
     if not runs:
-        return Standing(Situation.UNATTENDED, incident.opened_at)
+        return Standing(Situation.UNATTENDED, told_at)
     if mode is Mode.SHADOW:
-        return Standing(Situation.SHADOW, incident.opened_at)
+        return Standing(Situation.SHADOW, told_at)
     since = runs[-1].created_at
     if any(step.verdict == "needs_approval" for step in steps):
         return Standing(Situation.APPROVAL, since)

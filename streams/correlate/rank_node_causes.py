@@ -9,7 +9,7 @@ from datetime import datetime
 from streams.correlate.fabric_rules.links import broke_at, by_host
 from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis, rejected
 from streams.correlate.node_rules.lost_inputs import still_has_power
-from streams.correlate.node_rules.notices import opens_at
+from streams.correlate.node_rules.notices import is_ahead
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, level
 from streams.correlate.policy.policy import policy
@@ -344,7 +344,7 @@ def _came_late(h: Hypothesis, config: Config) -> bool:
 def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
     """Whether the families go together; a weak root takes in weaker ones at most."""
     row, weak = families()[host.family], other.certainty is Certainty.WEAK
-    if opens_at(host) is not None:
+    if is_ahead(host):
         return False  # a node that is to go in days does not go for that today
     if host.certainty is Certainty.WEAK and not weak:
         return False

@@ -34,7 +34,7 @@ NOTICE_S = "notice_s"
 NODE_ENDS = "node_ends"
 """Fact of an incident: `gone` where the node does not come back, else `back`."""
 OPENS = "opens"
-"""Fact of an incident whose deadline is still far away: from when on anybody has to do something about it, RFC 3339 in UTC."""
+"""Fact of an incident whose deadline was far away when it was announced: from when on it is told, RFC 3339 in UTC."""
 ZONE = "deadline_zone"
 """Fact of an incident whose deadline was written without a zone."""
 
@@ -58,6 +58,15 @@ class NodeNotice:
 def deadline_in(facts: Mapping[str, Attribute]) -> datetime | None:
     """The deadline among the facts of an incident; None where there is none, and where it cannot be read."""
     written = facts.get(DEADLINE)
+    try:
+        return parse_rfc3339(written) if isinstance(written, str) else None
+    except BadInput:
+        return None
+
+
+def opens_in(facts: Mapping[str, Attribute]) -> datetime | None:
+    """From when on an incident is told that was announced long before; None for every other one."""
+    written = facts.get(OPENS)
     try:
         return parse_rfc3339(written) if isinstance(written, str) else None
     except BadInput:

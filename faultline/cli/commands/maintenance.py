@@ -255,7 +255,7 @@ def announced(
 ) -> list[dict[str, Any]]:
     """One row for each node that goes at a known time, by that time: as its object says, or an incident that is not over."""
     from streams.model.kinds import IncidentFamily
-    from streams.model.node_notice import NODE_ENDS, OPENS, deadline_in
+    from streams.model.node_notice import NODE_ENDS, deadline_in, opens_in
 
     found: dict[str, dict[str, Any]] = {}
     for fact in facts.values():
@@ -266,13 +266,13 @@ def announced(
                 "node": fact.name, "due": rfc3339(notice.not_before), "by": notice.by, "ends": ends, "opens": "", "incident": "",
             }  # fmt: skip
     for incident in incidents.values():
-        due, node = deadline_in(incident.facts), incident.root.node
+        due, opens, node = deadline_in(incident.facts), opens_in(incident.facts), incident.root.node
         if incident.family != IncidentFamily.PREEMPTION or incident.state.is_over or due is None or not node:
             continue
         row = found.setdefault(node, {"node": node, "by": ""})
         row |= {
             "due": rfc3339(due), "ends": str(incident.facts.get(NODE_ENDS, "")),
-            "opens": str(incident.facts.get(OPENS, "")), "incident": incident.id,
+            "opens": rfc3339(opens) if opens is not None and opens > now else "", "incident": incident.id,
         }  # fmt: skip
     return sorted(found.values(), key=lambda row: (row["due"], row["node"]))
 

@@ -28,6 +28,7 @@ from streams.model.node_notice import (
     WITHIN_S,
     ZONE,
     deadline_in,
+    opens_in,
 )
 from streams.model.signal import Attribute
 
@@ -80,18 +81,23 @@ def notice_facts(causes: Iterable[Sighting]) -> dict[str, Attribute]:
 
 
 def put_ahead(h: Hypothesis, now: datetime, lead: timedelta) -> Hypothesis:
-    """A notice as what it is while its deadline is further away than `lead`: known, and why of nothing that happens meanwhile."""
+    """A notice with when it is told, where that is later than the notice; until then it is why of nothing that happens."""
     due = deadline_in(h.facts) if h.family == IncidentFamily.PREEMPTION else None
-    # One that was taken back before it was told stays one that was never told.
-    if due is None or min(now, h.cleared_at or now) >= due - lead:
+    if due is None or (opens := due - lead) <= h.fault_at:
         return h
-    return replace(h, stops="never", facts={**h.facts, OPENS: rfc3339(due - lead)})
+    # One that was taken back before it was told stays one that was never told.
+    is_ahead = min(now, h.cleared_at or now) < opens
+    return replace(h, stops="never" if is_ahead else h.stops, facts={**h.facts, OPENS: rfc3339(opens)})
 
 
 def opens_at(h: Hypothesis) -> datetime | None:
-    """When somebody has to know of a notice whose deadline is far away; None for everything else."""
-    written = h.facts.get(OPENS) if h.family == IncidentFamily.PREEMPTION else None
-    return parse_rfc3339(written) if isinstance(written, str) else None
+    """When somebody has to know of a notice that came days before; None for everything else."""
+    return opens_in(h.facts) if h.family == IncidentFamily.PREEMPTION else None
+
+
+def is_ahead(h: Hypothesis) -> bool:
+    """Whether it is a notice that is not told yet."""
+    return h.stops == "never" and opens_at(h) is not None
 
 
 def is_said_by_object(causes: Iterable[Sighting]) -> bool:

@@ -14,9 +14,11 @@ from faultline.notify.situations import Attention, Situation, Standing, standing
 from faultline.notify.sources import is_an_act
 from runbooks.engine.containment import PendingRepair
 from streams.correlate import policy
+from streams.model.clock import rfc3339
 from streams.model.control import Control, Switch, Trip
 from streams.model.incident import Certainty, Impact, Incident, IncidentState
 from streams.model.kinds import IncidentFamily
+from streams.model.node_notice import OPENS
 from streams.model.run import Mode, Run, RunOutcome, RunState, StepState
 from streams.model.signal import Severity
 from tests.connectors.chat import thread_documents
@@ -167,6 +169,14 @@ def test_a_node_that_stays_closed_makes_it_contained() -> None:
         Situation.CONTAINED,
         "gpu-17 stays cordoned, without a repair ticket",
     )
+
+
+def test_what_was_announced_days_before_is_unattended_only_since_it_is_told() -> None:
+    """It was listed until then: whoever is paged at that moment had no chance to see it."""
+    opens = NOW + timedelta(days=2)
+    told = incident()
+    ahead = replace(told, facts={**told.facts, OPENS: rfc3339(opens)})
+    assert (standing(told).since, standing(ahead).since) == (told.opened_at, opens)
 
 
 def test_an_approval_waits_since_it_was_asked_for() -> None:
