@@ -66,11 +66,12 @@ _NAMED_FIRST = re.compile(
 _OF_NCCL = re.compile(r"\s{0,4}(?P<process>[\w.-]{1,253}:\d{1,10}:)\d{1,10} \[\d{1,3}\] NCCL INFO ")
 """A line of NCCL, into which another thread of the process may have written."""
 _OF_SLURM = re.compile(
-    r"(?:slurm(?:ctld|d|stepd|dbd)(?:-[\w.-]{1,64})?: )?(?:\[[\w.+-]{1,40}\] )?"
+    r"(?:slurm(?:ctld|d|stepd|dbd)(?:-[\w.-]{1,64})?: )?(?:\[[\w.:+-]{1,40}\] ){0,2}"
     r"(?:(?:error|fatal|info|warning|slurm(?:ctld|d|stepd)): )?"
     r"(?:_?[a-z]\w{1,48}(?:/\w{1,32})?: ){0,3}"
 )
-"""What Slurm's daemons write before a message: the step, the level, plugin and function (`sched/backfill: _start_job: `)."""
+"""What Slurm's daemons write before a message: the time, also where syslog has written one, the step, the level, plugin and
+function (`sched/backfill: _start_job: `)."""
 _TICKET = re.compile(layers.TICKET)
 _MAX_BEFORE = 1024
 _SHEET = prose.sheet()
