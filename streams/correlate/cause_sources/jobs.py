@@ -27,7 +27,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
-from streams.correlate.state.job_progress import moves_of
+from streams.correlate.state.job_progress import last_steps, moves_of
 from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import first_gpu_name, first_name, first_rank_name
@@ -195,6 +195,7 @@ class JobCauses(CauseSource):
             attached=attached,
             moved=moves_of(self._state, self._placements, key),
             ended=row.ends,
+            steps=last_steps(self._state, self._placements, key) if failed else (),
             world=row.fact.world if row.fact else None,
             addresses=self._evidence_cache.addresses,
             pods=self._evidence_cache.pod_times(key) if failed else {},
@@ -202,6 +203,8 @@ class JobCauses(CauseSource):
             joining=self._evidence_cache.joining(key, placements, reports),
             ran_at=row.ran_at,
             stopped=row.stops,
+            asked=row.asked or (),
+            done=tuple(at for at, well in row.outcomes or () if well),
             own_closed=self._own_closed(key) if failed or codes or reports else {},
             hangs_closed=self._closings(key, IncidentFamily.HANG) if reports else {},
             firsts=self._firsts({p.node for p in placements}),

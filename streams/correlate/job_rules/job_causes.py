@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from streams.correlate.hypothesis import Hypothesis, Retry, rejected
 from streams.correlate.job_rules.applications import Burst, together
@@ -13,11 +14,12 @@ from streams.correlate.job_rules.culprit import ERRORS_ONLY, MISMATCH, HangFindi
 from streams.correlate.job_rules.explaining_causes import in_time, time_needed, was_outlived
 from streams.correlate.job_rules.first_failures import circumstances, first_gpu, first_host, suspected_host
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
+from streams.correlate.job_rules.pod_failures import is_exception
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.start_failures import tries_to_start
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.policy import policy
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.repeat_faults import FIRST_GPU, FIRST_HOST, FIRST_NODES, FIRST_RANK
@@ -49,10 +51,17 @@ def application_root(
     facts: dict[str, Attribute] = {"signature": burst.signature}
     facts |= {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
     certainty, why = burst.certainty, burst.why(job)
+    if (last_words := _last_words(evidence, crashes, config)) is not None:
+        why = f"{last_words.says}. {why}"
+        facts |= last_words.facts
     if len(crashes) > 1:
         sets = len({_nodes_at(evidence, crash) for crash in crashes})
+        places = len({crash.nodes for crash in crashes if crash.nodes})
         facts |= {"crashes": len(crashes), "crash_node_sets": sets}
         where = f", on {sets} sets of nodes: the program" if sets > 1 else ""
+        if places > sets:
+            # Its pods may stand on the nodes of before, each on another one.
+            where, sets = f", on {places} of its nodes in turn: the program or its data", places
         alike = len({crash.signature for crash in crashes}) == 1
         how = "in the same way" if alike else "on the same host, in several ways"
         why = f"it failed {len(crashes)} times {how}{where}. {why}"
@@ -111,6 +120,54 @@ def application_root(
             for _, entity in gpus[:6]
         ),
     )
+
+
+_SAME_STEP = 0.01
+"""By what share of their number steps differ at which a program fails at one point of its data."""
+
+
+class _LastWords(NamedTuple):
+    """With which exception a program ended, and where: in words for people, and as facts."""
+
+    says: str
+    facts: dict[str, Attribute]
+
+
+def _last_words(evidence: JobEvidence, crashes: Sequence[Burst], config: Config) -> _LastWords | None:
+    """The exceptions of these crashes; None where there was none.
+
+    The first of a crash counts: what other ranks raise afterwards follows from it.
+    """
+    exceptions = sorted((s for s in evidence.failed if s.firing and is_exception(s)), key=order)
+    found: list[tuple[str, int | None]] = []
+    for crash in crashes:
+        since, until = crash.start - policy().starts.apart, crash.end + config.together
+        if (first := next((s for s in exceptions if since <= s.at <= until), None)) is not None:
+            rank = first.entity.rank if first.entity.rank is not None else first.number("rank")
+            found.append((first.text("reason"), rank))
+    if not found:
+        return None
+    words, rank = found[-1]
+    facts: dict[str, Attribute] = {"exception": words}
+    says = f"rank {rank}: {words}" if rank is not None else words
+    if rank is not None:
+        facts["exception_rank"] = rank
+    if len(found) > 1 and set(found) == {found[0]}:
+        says += ", each time"
+    steps = [step for crash in crashes if (step := _step_before(evidence, crash, config)) is not None]
+    if steps:
+        facts["step"] = steps[-1]
+        # Steps are told now and then, by one rank: those of one moment of the program differ by a few.
+        about = len(steps) > 1 and max(steps) - min(steps) <= max(steps) * _SAME_STEP
+        says += f", at about step {max(steps)}" if about else f"; the last step was {steps[-1]}"
+    return _LastWords(says, facts)
+
+
+def _step_before(evidence: JobEvidence, crash: Burst, config: Config) -> int | None:
+    """The last step that the job reported before a crash, of the pods that crashed; None where that is not known."""
+    since = max((p.start for p in evidence.placements if p.start <= crash.start), default=crash.start)
+    steps = [step for at, step in evidence.steps if since <= at <= crash.start + config.together]
+    return max(steps, default=None)
 
 
 def _is_dear(evidence: JobEvidence, burst: Burst, config: Config) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.pod_failures import PodTimes, is_exit, is_of_pace
+from streams.correlate.job_rules.pod_failures import PodTimes, is_exception, is_exit, is_of_pace
 from streams.correlate.job_rules.rank_reports import Rank, RankReport
 from streams.correlate.job_rules.services import Shortage, is_retry
 from streams.correlate.policy.config import Config
@@ -54,6 +54,8 @@ class JobEvidence:
     """Signs of progress, in order."""
     ended: tuple[datetime, ...]
     """When the job finished or was deleted. One that was deleted may have been made again under its name, and finish later."""
+    steps: tuple[tuple[datetime, int], ...] = ()
+    """The last step that each of its pods reported, and when, in order; looked up where something of it failed."""
     world: int | None = None
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
@@ -73,6 +75,10 @@ class JobEvidence:
     """The same of hangs."""
     stopped: tuple[datetime, ...] = ()
     """When it was suspended, or deleted before it had finished."""
+    asked: tuple[datetime, ...] = ()
+    """When Slurm was asked to end it, or did so by itself: somebody cancelled it, its time was up, another job preempted it."""
+    done: tuple[datetime, ...] = ()
+    """When Slurm says that it had ended well."""
     ran_at: datetime | None = None
     """When a pod of it first stood on a node."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
@@ -142,12 +148,53 @@ def removed_before(
     if heard_at is not None:
         until = min(until, heard_at)
     since = max([since, *(p.start for p in evidence.placements if p.start <= at)])
-    stopped = any(since <= stop <= until for stop in evidence.stopped)
-    return frozenset(
-        p.node
-        for p in evidence.placements
-        if stopped or (p.removed_at is not None and since <= p.removed_at <= until)
+    if any(since <= stop <= until for stop in (*evidence.stopped, *evidence.asked)):
+        return frozenset(p.node for p in evidence.placements)
+    taken = [p for p in evidence.placements if p.removed_at is not None and since <= p.removed_at <= until]
+    if _failed_first(evidence.placements, taken, at, config):
+        return frozenset()
+    return frozenset(p.node for p in taken)
+
+
+def ended_by_slurm(evidence: JobEvidence, at: datetime, config: Config) -> bool:
+    """Whether Slurm was ending the job at that moment: somebody cancelled it, its time was up, it was preempted, or it was done.
+
+    Its nodes need not be known for that. What ranks say of each other then is their end, also where clocks differ by seconds:
+    who watches a job needs longer to cancel it.
+    """
+    since = max([at - config.removal, *(p.start for p in evidence.placements if p.start <= at)])
+    asked = any(since <= moment <= at + config.skew for moment in evidence.asked)
+    return asked or any(since <= moment <= at + config.together for moment in evidence.done)
+
+
+def _failed_first(
+    placements: Sequence[Placement], taken: Sequence[Placement], at: datetime, config: Config
+) -> bool:
+    """Whether a pod of the job had failed before these were asked to go: its controller takes the others away and starts anew.
+
+    That is seconds after the failure, which is what clocks may differ by. Where all the others went at once, whoever took them
+    spared the one that had ended, so the order is the API server's own; a drain takes some of them, and peers fail afterwards.
+    """
+    asked = [p.removed_at for p in taken if p.removed_at is not None]
+    failed = [
+        p
+        for p in placements
+        if p.succeeded is False
+        and p.end is not None
+        and p.start <= at
+        and abs(p.end - at) <= config.removal
+        and (p.removed_at is None or p.removed_at > p.end)
+    ]
+    ended = min((p.end for p in failed if p.end is not None), default=None)
+    if ended is None or not asked:
+        return False
+    stood = {p.uid for p in placements if p.start <= at and (p.end is None or p.end >= ended)}
+    all_others = (
+        stood <= {p.uid for p in (*taken, *failed)}
+        and len(taken) >= len(failed)
+        and max(asked) - min(asked) <= config.skew
     )
+    return ended < min(asked) - (timedelta() if all_others else config.skew)
 
 
 def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:
@@ -190,7 +237,9 @@ def without_told_exits(evidence: JobEvidence, config: Config) -> Sequence[Sighti
     if not exits:
         return evidence.failed
     others = (
-        s for s in evidence.failed if s.firing and not is_exit(s) and not is_retry(s) and not is_of_pace(s)
+        s
+        for s in evidence.failed
+        if s.firing and not is_exit(s) and not is_retry(s) and not is_of_pace(s) and not is_exception(s)
     )
     told = sorted([*(s.at for s in others), *(t.sighting.at for t in evidence.reports)])
     mute = {

@@ -24,6 +24,9 @@ from streams.model.kinds import IncidentFamily, SignalKind
 SLOW, CALLED_SLOW = "slow", "straggler"
 """Subtypes of a `job.stalled` that goes on: by its own pace, and by its program's report of one of its ranks or nodes."""
 
+EXCEPTION = "exception"
+"""Subtype of a `job.failed` that has the words of an exception which ended a process."""
+
 PLATFORM = IncidentFamily.PLATFORM_FAULT
 
 
@@ -98,6 +101,11 @@ def is_exit(s: Sighting) -> bool:
 def is_of_pace(s: Sighting) -> bool:
     """Whether it says how fast a job or one of its ranks is: nothing has failed or stands still."""
     return s.kind == SignalKind.JOB_STALLED and s.text("subtype") in (SLOW, CALLED_SLOW)
+
+
+def is_exception(s: Sighting) -> bool:
+    """Whether it is the words of an exception that nobody caught: why a process ended, which its launcher tells by itself."""
+    return s.kind == SignalKind.JOB_FAILED and s.text("subtype") == EXCEPTION
 
 
 def is_own(s: Sighting) -> bool:

@@ -73,3 +73,15 @@ def latest_progress(state: State, placements: Placements, job: str) -> tuple[dat
     ]
     best = max(rows, key=lambda row: (row.progress_at, row.progress_step or 0), default=PodRow())
     return best.progress_at, best.progress_step
+
+
+def last_steps(state: State, placements: Placements, job: str) -> tuple[tuple[datetime, int], ...]:
+    """The last step that each of the job's pods reported, and when, in order; of pods of one name only the latest one's."""
+    rows = (row for pod in placements.names_of(job) if (row := state.pods.get(pod)))
+    return tuple(
+        sorted(
+            (row.progress_at, row.progress_step)
+            for row in rows
+            if row.progress_at is not None and row.progress_step is not None
+        )
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from streams.model.facts import PodFact
 from streams.model.incident import Incident
-from tests.streams.correlate.world import World, at, cluster, pods, xid
+from tests.streams.correlate.world import World, at, cluster, failed, pods, xid
 
 NODES = ["n1", "n2", "n3", "n4"]
 
@@ -70,3 +72,60 @@ def test_it_goes_to_the_fault_under_it() -> None:
 def test_what_pods_still_tell_of_long_ago_is_no_news() -> None:
     tries = [replace(pod, observed_at=at(2500)) for i in (1, 2, 3) for pod in exited(i, 600 * i)]
     assert not told(tries, until=12_000)
+
+
+def restarted(attempt: int, seconds: float, nodes: Sequence[str], *, culprit: int = 2) -> list[PodFact]:
+    """One try of a job of which one pod fails, and whose controller takes the others away two seconds later to start anew."""
+    found: list[PodFact] = []
+    for i, pod in enumerate(pods("llama", nodes)):
+        named = replace(pod, uid=f"llama-{i}-{attempt}")
+        gone_at = seconds if i == culprit else seconds + 3
+        ended = replace(
+            named,
+            observed_at=at(gone_at),
+            scheduled_at=at(seconds - 500),
+            phase="Failed",
+            ended_at=at(gone_at),
+            exited_at=at(gone_at),
+            exit_code=1 if i == culprit else 143,
+        )
+        if i == culprit:
+            found.append(ended)
+        asked = seconds + (7 if i == culprit else 2)
+        found.append(replace(ended, observed_at=at(asked + 1), removed_at=at(asked)))
+    return sorted(found, key=lambda pod: pod.observed_at)
+
+
+def turned(times: int) -> list[str]:
+    return NODES[times:] + NODES[:times]
+
+
+def test_pods_that_a_controller_takes_away_to_start_anew_did_not_end_the_one_that_failed() -> None:
+    tries = [pod for i in (1, 2, 3) for pod in restarted(i, 600.0 * i, turned(i))]
+    words = [
+        failed(
+            "llama",
+            2,
+            600.0 * i - 4,
+            "exception",
+            rank=29,
+            reason="zlib.error: Error -3 while decompressing data",
+        )
+        for i in (1, 2, 3)
+    ]
+    (incident,) = told(tries, *words)
+    assert (incident.family, incident.root.job and incident.root.job.name) == ("application", "llama")
+    assert "3 times in the same way, on 3 of its nodes in turn" in incident.reason
+    assert "rank 29: zlib.error: Error -3 while decompressing data, each time" in incident.reason
+
+
+@pytest.mark.parametrize("behind", [0, 4])
+def test_peers_of_a_pod_that_a_drain_takes_away_fail_of_that(behind: float) -> None:
+    """Also where the clocks of their nodes are seconds behind that of the API server."""
+    tries: list[PodFact] = []
+    for attempt in (1, 2, 3):
+        asked = 600.0 * attempt
+        drained, *peers = exited(attempt, asked + 2 - behind)
+        tries.append(replace(drained, removed_at=at(asked), exit_code=143, observed_at=at(asked + 1)))
+        tries += [replace(pod, observed_at=at(asked + 3)) for pod in peers]
+    assert not told(tries)
