@@ -56,6 +56,7 @@ from streams.correlate.job_rules.job_causes import (
 from streams.correlate.job_rules.job_evidence import (
     Behind,
     JobEvidence,
+    ended_by_slurm,
     forgotten,
     placed_at,
     recovered,
@@ -308,6 +309,13 @@ def _judge_hang(
             f"ranks that wait in a collective, or no new start by {to_the_second(ready_at)}",
         )
         return
+    if not finding.mismatch and ended_by_slurm(evidence, episode.start, config):
+        verdict.leave(
+            episode.lines,
+            "Slurm was ending the job: somebody cancelled it, its time was up, another job preempted it, or it was done",
+            f"ranks that wait or fail before that, or more than {span(config.removal)} after it",
+        )
+        return
     heard_at = None if deaths else min(s.seen_at for s in episode.lines)
     if (removed := removed_before(evidence, episode.start, config, heard_at)) and (
         deaths or node is None or node in removed
@@ -501,7 +509,9 @@ def _no_failure(
 
 def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
     """Whether pods of the job were taken away on purpose before it failed: by preemption, a drain, a queue, a person."""
-    return not burst.speaks_for_itself and bool(removed_before(evidence, burst.start, config))
+    return not burst.speaks_for_itself and (
+        ended_by_slurm(evidence, burst.start, config) or bool(removed_before(evidence, burst.start, config))
+    )
 
 
 def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:

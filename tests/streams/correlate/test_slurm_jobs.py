@@ -132,6 +132,29 @@ def test_what_ends_because_it_was_asked_to_is_no_fault(asked: bool) -> None:
     assert bool(told(story).incidents()) is not asked
 
 
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("clock", [-6, 0, 4])
+@pytest.mark.parametrize("end", ["asked", "done", None])
+def test_what_ranks_say_of_each_other_as_a_job_is_ended_is_no_hang(
+    end: str | None, clock: float, known: bool
+) -> None:
+    """Whoever's clock is ahead, whether or not the job's nodes are known, and whichever line is read first."""
+    ends = {"asked": says("asked", 600 + clock), "done": says("ended", 603 + clock, status=0), None: None}[
+        end
+    ]
+    errors = [line("nccl.error", r, 601 + r / 50, subtype="remote_error") for r in (3, 9, 22)]
+    begun = [says("running", 0, ALL)] if known else []
+    for story in ([*begun, *errors, ends], [*begun, ends, *errors]):
+        found = told([one for one in story if one is not None]).incidents()
+        assert bool([i for i in found if not i.state.is_over]) is (end is None)
+        assert end is None or not found
+
+
+def test_a_hang_that_somebody_cancels_is_a_hang() -> None:
+    story = [says("running", 0, ALL), *hang([]), says("asked", 1830), says("ended", 1860)]
+    assert told(story).incidents()
+
+
 def test_small_jobs_of_a_busy_cluster_and_their_failures_say_nothing() -> None:
     signals = []
     for i in range(30):
