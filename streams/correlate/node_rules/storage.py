@@ -356,10 +356,13 @@ def _narrowed(root: Entity, outages: Sequence[Outage]) -> Entity:
 
 
 def _goes_on(outages: Sequence[tuple[str, Outage]]) -> bool:
-    """Whether a single node goes on telling of it, or loses it again and again."""
-    rule, times = families().shared.storage, Counter(node for node, _ in outages)
-    return max(times.values()) >= families().recurring.times or any(
-        lines[-1].at - lines[0].at >= rule.lasting
+    """Whether a single node goes on telling of it, with no moment at which it reached it again.
+
+    What a few hosts lose for minutes and reach again, however often, is their own: where a job waits for it, that opens it.
+    """
+    rule = families().shared.storage
+    return any(
+        lines[-1].at - lines[0].at >= rule.alone
         for _, o in outages
         for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.quiet)
     )

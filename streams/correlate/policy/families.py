@@ -129,6 +129,7 @@ class _Storage(Strict):
     enough_nodes: int
     enough_share: float
     lasting_s: float
+    alone_s: float
     quiet_s: float
     again_s: float
     replicas: int
@@ -145,8 +146,13 @@ class _Storage(Strict):
 
     @property
     def lasting(self) -> timedelta:
-        """A single node is told of when it goes without for so long."""
+        """What only its monitoring calls lost is told of when it stays so for so long."""
         return timedelta(seconds=self.lasting_s)
+
+    @property
+    def alone(self) -> timedelta:
+        """A single node is told of when it goes without for so long, and never reaches it meanwhile."""
+        return timedelta(seconds=self.alone_s)
 
     @property
     def quiet(self) -> timedelta:

@@ -113,7 +113,7 @@ MANY: dict[str, tuple[list[Signal], set[tuple[str, str]]]] = {
         {("node_down", "node/n1"), ("node_down", "node/n2")},
     ),
     "one node that goes on without its storage": (
-        [lost("n1", seconds) for seconds in (0, 300, 610)],
+        [lost("n1", seconds) for seconds in (0, 300, 610, 920, 1210)],
         {("storage_fault", f"storage/{OST}")},
     ),
     "two file systems": (
@@ -294,6 +294,10 @@ def test_a_hiccup_of_storage_on_most_nodes_is_a_fault_only_where_a_job_hangs_wit
     assert [i.root.key for i in found] == [f"storage/{OST}"] * told
 
 
+def home(node: str, seconds: float, *, back: bool = False) -> Signal:
+    return sign("node.storage", node, seconds, "nfs", cleared=back, server="nfs-home01")
+
+
 FEW: dict[str, list[Signal]] = {
     "one line of one node": [lost("s00", 0)],
     "a line of another node every ten minutes, and none that ends it": [
@@ -301,6 +305,15 @@ FEW: dict[str, list[Signal]] = {
     ],
     "a line of one node an hour after its last": [lost("s00", 0), lost("s00", 3600)],
     "two nodes of twenty": [lost("s00", 0), lost("s01", 20)],
+    "two login nodes that lose their home for minutes, again and again": sorted(
+        (
+            one
+            for i in range(9)
+            for n, begin in (("s18", 700 * i + 90), ("s19", 700 * i))
+            for one in (home(n, begin), home(n, begin + 180), home(n, begin + 300, back=True))
+        ),
+        key=lambda one: one.observed_at,
+    ),
     "tasks that hang on three nodes of twenty": [hung(n, 30 * i) for i, n in enumerate(MANY_NODES[:3])],
     "the configuration server of a file system": [lost(n, 0.1 * i, "MGS") for i, n in enumerate(MANY_NODES)],
 }
