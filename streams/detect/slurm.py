@@ -18,6 +18,8 @@ MAX_NODES = 256
 
 _MAX_DOWN = 20_000
 _STEP = "step"
+_DRAIN = "slurm_drain"
+_GIVEN_BACK = re2_patterns.compile(r"\bstate set to (?:IDLE|RESUME|UNDRAIN)")
 _OF_STEP = re2_patterns.compile(r"\[(?P<job>\d{1,10})\.(?:batch|extern|interactive|\d{1,8})\] done with")
 
 _PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
@@ -54,6 +56,7 @@ class Slurm(PatternFamily):
                 continue
             for node in islice(hosts_in(named), MAX_NODES):
                 one = found._replace(attributes=attributes, node=node)
+                yield from _of_drain(one, line, stream)
                 if found.kind != SignalKind.NODE_NOT_READY:
                     yield one
                 elif _is_news(one, stream):
@@ -86,6 +89,18 @@ def _is_news(found: Finding, stream: Stream) -> bool:
         down[key] = (1,)
         return True
     return down.pop(key, None) is not None or stream.misses_lines
+
+
+def _of_drain(found: Finding, line: LogLine, stream: Stream) -> Iterator[Finding]:
+    """The end of a drain, where somebody gives a drained node back: such a line says the same of a node that was down."""
+    drained, key = stream.rule_state.table("slurm.drained", _MAX_DOWN), (stream.cluster, found.node)
+    if found.kind == SignalKind.NODE_CONDITION and found.attributes.get("subtype") == _DRAIN:
+        drained[key] = (1,)
+        return
+    if found.kind != SignalKind.NODE_NOT_READY or found.state is not SignalState.CLEARED:
+        return
+    if _GIVEN_BACK.search(line.text) and (drained.pop(key, None) is not None or stream.misses_lines):
+        yield found._replace(kind=SignalKind.NODE_CONDITION, attributes={"subtype": _DRAIN})
 
 
 def _of_a_pod(found: Finding) -> Finding:

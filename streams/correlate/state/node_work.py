@@ -27,6 +27,7 @@ from streams.correlate.state.rows import (
 )
 from streams.model.facts import WorkEnds
 from streams.model.kinds import SignalKind
+from streams.model.signal import Severity
 
 HABIT = "nodes"
 """The name of the one row that holds how long absences take."""
@@ -77,6 +78,8 @@ class Work:
 
 
 _SOMEBODY = "somebody"
+_DRAIN = "slurm_drain"
+_CHECK = "health_check"
 _NOTICES = (SignalKind.NODE_MAINTENANCE, SignalKind.NODE_CONDITION)
 
 
@@ -261,6 +264,31 @@ def _back_after(row: NodeRow, at: datetime) -> Iterable[datetime]:
     """When a node that went after that time was Ready again."""
     away = firing_intervals(of_kind(row.seen, SignalKind.NODE_NOT_READY))
     return (i.end for i in away if i.end is not None and i.end > at)
+
+
+def drained_since(row: NodeRow, at: datetime) -> datetime | None:
+    """When somebody had drained a node in Slurm that was still drained at that time; None where nobody had.
+
+    What Slurm itself drains (a failing prolog, fewer GPUs than configured) is graver than info, and what a health check drains
+    has its reason beside it: neither is anybody's plan.
+    """
+    policy = work_policy()
+    late, ended = timedelta(seconds=policy.late_s), timedelta(seconds=policy.ended_s)
+    said = [s for s in of_kind(row.seen, SignalKind.NODE_CONDITION) if s.at <= at + late]
+    checks = [s.at for s in said if s.text("subtype") == _CHECK]
+    drains = [s for s in said if s.text("subtype") == _DRAIN]
+    over = max((s.at for s in drains if not s.firing and s.at + ended < at), default=None)
+    ordered = (
+        s.at
+        for s in drains
+        if s.firing and s.severity is Severity.INFO and not any(abs(s.at - check) <= late for check in checks)
+    )
+    return min((since for since in ordered if over is None or since > over), default=None)
+
+
+def is_of_drain(s: Sighting) -> bool:
+    """Whether it tells that a node is drained in Slurm, is given back, or why a health check drains it."""
+    return s.kind == SignalKind.NODE_CONDITION and s.text("subtype") in (_DRAIN, _CHECK)
 
 
 def _name(s: Sighting) -> str:

@@ -12,7 +12,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import DROPPING, LOW_CLOCKS, PAST, Sighting, order
 from streams.correlate.state.allocations import nodes_of
 from streams.correlate.state.fact_rows import FactRows
-from streams.correlate.state.node_work import work_at
+from streams.correlate.state.node_work import is_of_drain, work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
 from streams.correlate.state.pod_jobs import job_ref
@@ -44,6 +44,7 @@ class Retention:
             if not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
+                kept |= _of_drains(row, now)
                 kept |= _of_low_clocks(row, now)
                 kept = _with_losses(kept, row.seen, now)
                 if kept != row.seen:
@@ -253,6 +254,15 @@ def _of_announced_absence(row: NodeRow) -> Groups:
         return {}
     kinds = (SignalKind.NODE_NOT_READY, SignalKind.NODE_MAINTENANCE, SignalKind.NODE_CONDITION)
     return {key: group for key, group in row.seen.items() if group[0].kind in kinds}
+
+
+def _of_drains(row: NodeRow, now: datetime) -> Groups:
+    """What is kept of a node that was drained in Slurm: what it does until it is given back is left to whoever drained it."""
+    return {
+        key: left
+        for key, group in row.seen.items()
+        if is_of_drain(group[0]) and (left := _since(group, now - PAST))
+    }
 
 
 def _with_losses(kept: Groups, seen: Groups, now: datetime) -> Groups:

@@ -9,9 +9,9 @@ import pytest
 
 from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
 from streams.model.incident import Certainty, IncidentState
-from streams.model.signal import Attribute, Signal
+from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.test_slurm_jobs import says, told
-from tests.streams.correlate.world import CLUSTER, World, _signal, at, node_fact, not_ready, sign
+from tests.streams.correlate.world import CLUSTER, World, _signal, at, nic, node_fact, not_ready, sign
 
 ALL = "cn[001-040]"
 
@@ -152,3 +152,37 @@ def test_a_reboot_that_was_ordered_is_no_incident_either_when_its_order_is_forgo
         world.see(one)
     world.pass_to(9000, step=10)
     assert not world.published
+
+
+def drained(node: str, seconds: float, *, over: bool = False, severity: Severity = Severity.INFO) -> Signal:
+    return sign("node.condition", node, seconds, "slurm_drain", cleared=over, severity=severity)
+
+
+DRAINS: dict[str, tuple[list[Signal], bool]] = {
+    "by a person, an hour before": ([drained("cn003", 0)], False),
+    "after its link went down": ([drained("cn003", 3700)], True),
+    "and given back before": ([drained("cn003", 0), drained("cn003", 3000, over=True)], True),
+    "by Slurm itself": ([drained("cn003", 0, severity=Severity.WARNING)], True),
+    "by a health check": (
+        [sign("node.condition", "cn003", 0, "health_check", severity=Severity.INFO), drained("cn003", 0.1)],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", DRAINS)
+def test_what_goes_down_on_a_node_that_somebody_drained_is_left_to_them(name: str, backwards: bool) -> None:
+    drain, opens = DRAINS[name]
+    link = [nic("cn003", "mlx5_6", 3600), nic("cn003", "mlx5_6", 4800, cleared=True)]
+    story = [*link, *reversed(drain)] if backwards else [*drain, *link]
+    world = World()
+    world.see(*story)
+    world.pass_to(14_000, step=10)
+    assert bool([i for i in world.published.values() if i.state is not IncidentState.SUPPRESSED]) is opens
+
+
+def test_what_goes_down_under_a_job_on_a_node_that_is_being_drained_is_told() -> None:
+    peer = [unanswered("cn001", "10.0.0.3", 3605)]
+    world = told([says("running", 0, ALL), drained("cn003", 1), down("cn003", 3600), *peer], until=5000)
+    assert found(world) == [("node_down", "cn003", ["4242"])]

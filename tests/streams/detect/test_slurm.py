@@ -144,3 +144,18 @@ def test_components_are_one_job_and_tasks_of_an_array_one_each(
     ]
     assert [signal.attributes.get("component") for signal in found] == components
     assert {signal.entity.job.name for signal in found if signal.entity.job} == {job}
+
+
+def test_a_drained_node_that_is_given_back_is_drained_no_more() -> None:
+    detector = Detector("c1")
+    lines = [
+        "[2026-11-21T07:13:13.101] update_node: node gpu-017 state set to DRAINED",
+        "[2026-11-21T09:13:13.101] update_node: node gpu-017 state set to IDLE",
+        "[2026-11-21T09:14:13.101] update_node: node gpu-018 state set to IDLE",
+    ]
+    found = [
+        (signal.entity.node, signal.attributes["subtype"], signal.state.value)
+        for i, line in enumerate(lines)
+        for signal in detector.detect(record(line.encode(), offset=i)).signals
+    ]
+    assert found == [("gpu-017", "slurm_drain", "firing"), ("gpu-017", "slurm_drain", "cleared")]
