@@ -127,7 +127,7 @@ class Part(NamedTuple):
         if self.kind == COOLING:
             return "the cooling"
         if self.kind == WENT_WITH:
-            return f"{self.name} and the hosts that went with it"
+            return f"the hosts lost with {self.name}"
         return f"{self.kind.replace('-', ' ')} {self.name}"
 
 

@@ -64,7 +64,7 @@ def test_a_rack_that_goes_from_all_leaves_is_one_fault_of_the_rack() -> None:
 
 def test_where_no_rack_is_known_they_went_together() -> None:
     (incident,) = opened([*in_racks(racks=False), *missed(HOSTS[12:16], LEAVES)])
-    assert (incident.family, str(incident.root)) == ("shared_fault", "hx013 and the hosts that went with it")
+    assert (incident.family, str(incident.root)) == ("shared_fault", "the hosts lost with hx013")
     assert set(incident.nodes) == set(HOSTS[12:16])
     assert "8 switches" in reason_of(incident)
 
