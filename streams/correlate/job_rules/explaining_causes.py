@@ -28,6 +28,8 @@ from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _NETWORK = frozenset({"link", "fabric", "pfc"})
+_PAIRS_OF_RAIL = 2
+"""On so many nodes, and to so many others, connections of one rail fail at once where nobody knows what hangs on which switch."""
 
 
 def explaining(
@@ -108,7 +110,11 @@ def fabric_for(
         for c in evidence.causes
         if c.domain == "fabric"
         and c.rule not in (BY_JOBS, FELT_ONLY)
-        and (c.id in evidence.near_storms or _may_reach(c, evidence, episode, config))
+        and (
+            c.id in evidence.near_storms
+            or _may_reach(c, evidence, episode, config)
+            or _fails_at_once(c, evidence, episode, finding, config)
+        )
         and in_time(c, episode.start, episode.reported_at, evidence, config)
         and (not _is_doubtful(c, episode) or _crosses(c, evidence, episode, finding, config))
         and (c.rule != DROPS or _fails_by_drops(c, episode, finding))
@@ -174,6 +180,39 @@ def still_between_jobs(
         and not was_outlived(c, start, evidence, config)
     ]
     return max(found, key=lambda c: (c.fault_at, c.id), default=None)
+
+
+def _fails_at_once(
+    cable: Hypothesis, evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> bool:
+    """Whether a job whose nodes' switches nobody knows lost its connections as a cable between switches went down.
+
+    They must be of several nodes, to several others, all by the NIC of one name, which is one rail, and end within the time in
+    which a lost connection is given up. What proves that a node or the program is why is not this.
+    """
+    if finding.certainty is Certainty.DECISIVE or finding.mismatch or "ends" not in cable.facts:
+        return False
+    if not cable.root.port or FAR_END_UNKNOWN in cable.facts or LEAF_GUESSED in cable.facts:
+        return False
+    there = {p.node for p in placed_at(evidence.placements, episode.start, config)}
+    if 2 * len(there & evidence.attached.keys()) > len(there):
+        return False
+    lost = [
+        one
+        for one in (t.sighting for t in episode.reports)
+        if one.kind == SignalKind.NCCL_ERROR and says(one) == "edge" and one.text("peer")
+    ]
+    # A pod stands on one node; a job's whole output comes with the node of each line.
+    speakers, peers = {s.entity.node or s.entity.pod for s in lost}, {s.text("peer") for s in lost}
+    rails = {s.text("device").partition(":")[0] for s in lost}
+    if min(len(speakers), len(peers)) < _PAIRS_OF_RAIL or len(rails) != 1 or "" in rails:
+        return False
+    first = min(s.at for s in lost)
+    return any(
+        s.at - config.skew <= first <= s.at + config.connection_loss
+        for s in cable.causes
+        if s.firing and first_break((s,)) is not None
+    )
 
 
 def is_judged_by_jobs(port: Hypothesis) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -357,3 +358,41 @@ def test_nothing_is_guessed_of_a_leaf_whose_hosts_are_known() -> None:
 
 def test_errors_of_a_guessed_leaf_are_no_incident_without_a_job_that_fails() -> None:
     assert not of_slurm([], errs()).incidents()
+
+
+def lost_on_rail(pod: int, peer: int, seconds: float, device: str = "mlx5_2") -> Signal:
+    found = unanswered(pod, peer, seconds)
+    return replace(found, attributes={**found.attributes, "device": device})
+
+
+RAILS: dict[str, tuple[list[Signal], bool]] = {
+    "as it goes down, on one rail of several nodes": (
+        [lost_on_rail(0, 3, 308), lost_on_rail(1, 2, 312)],
+        True,
+    ),
+    "minutes after it is back": ([lost_on_rail(0, 3, 508), lost_on_rail(1, 2, 512)], False),
+    "before it went down": ([lost_on_rail(0, 3, 280), lost_on_rail(1, 2, 284)], False),
+    "on several rails": ([lost_on_rail(0, 3, 308), lost_on_rail(1, 2, 312, "mlx5_5")], False),
+    "of one node": ([lost_on_rail(0, 3, 308), lost_on_rail(0, 2, 312)], False),
+    "to one node": ([lost_on_rail(0, 3, 308), lost_on_rail(1, 3, 312)], False),
+}
+
+
+@pytest.mark.parametrize("name", RAILS)
+def test_where_nobody_knows_what_hangs_on_a_switch_a_job_is_a_victim_of_a_cable_that_goes_down_with_its_rail(
+    name: str,
+) -> None:
+    errors, is_victim = RAILS[name]
+    world = World([*facts(), link("leaf-3", "26", peer="spine-5", peer_port="11")])
+    flaps = [
+        port("leaf-3", "26", t, cleared=back)
+        for i in range(5)
+        for t, back in ((150 * i, False), (150 * i + 4, True))
+    ]
+    for one in sorted([*flaps, *errors], key=lambda s: s.occurred_at):
+        world.see(one)
+    world.pass_to(2000, step=10)
+    found = {
+        i.root.key: [job.name for job in i.jobs] for i in world.incidents() if i.family == "fabric_fault"
+    }
+    assert [jobs for root, jobs in found.items() if "leaf-3" in root] == [["llama"] if is_victim else []]
