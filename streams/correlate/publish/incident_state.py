@@ -15,7 +15,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.node_work import Expectation, drained_since, work_at, work_policy
+from streams.correlate.state.node_work import Expectation, expected_of_drain, work_at, work_policy
 from streams.correlate.state.place import PlaceKind, SharedGroup
 from streams.correlate.state.rows import NodeRow
 from streams.correlate.state.store import State
@@ -112,10 +112,11 @@ class IncidentStates:
         if mark is not None and mark.ends == "held" and (ours or not hit):
             # Whenever it began: a person has taken the node in hand.
             return Expectation(f"{mark.by} works on it", None)
-        since = drained_since(row, h.last_at) if row is not None and not hit else None
-        if since is not None and since <= h.fault_at + timedelta(seconds=work_policy().late_s):
-            # No job starts there: what its links and parts do until it is given back is for whoever drained it.
-            return Expectation(f"it is drained in Slurm since {since:%H:%M} UTC", None)
+        if ours and not hit and row is not None:
+            # No job starts there: what its links do until it is given back is for whoever drained it.
+            drained = expected_of_drain(row, h.fault_at, h.last_at, h.cleared_at)
+            if drained is not None:
+                return drained
         if h.expected is not None or h.family == IncidentFamily.NODE_DOWN:
             return h.expected
         work = work_at(row, h.last_at) if row is not None else None

@@ -13,6 +13,7 @@ from functools import cache, partial
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting, order
@@ -266,24 +267,52 @@ def _back_after(row: NodeRow, at: datetime) -> Iterable[datetime]:
     return (i.end for i in away if i.end is not None and i.end > at)
 
 
-def drained_since(row: NodeRow, at: datetime) -> datetime | None:
-    """When somebody had drained a node in Slurm that was still drained at that time; None where nobody had.
+class Drain(NamedTuple):
+    """A time for which somebody had drained a node in Slurm. `until` is when it was given back; None while it was not."""
+
+    since: datetime
+    until: datetime | None
+
+
+def drain_at(row: NodeRow, at: datetime) -> Drain | None:
+    """The drain of a node in Slurm at that time by a person; None where there was none.
 
     What Slurm itself drains (a failing prolog, fewer GPUs than configured) is graver than info, and what a health check drains
     has its reason beside it: neither is anybody's plan.
     """
     policy = work_policy()
     late, ended = timedelta(seconds=policy.late_s), timedelta(seconds=policy.ended_s)
-    said = [s for s in of_kind(row.seen, SignalKind.NODE_CONDITION) if s.at <= at + late]
+    said = of_kind(row.seen, SignalKind.NODE_CONDITION)
     checks = [s.at for s in said if s.text("subtype") == _CHECK]
     drains = [s for s in said if s.text("subtype") == _DRAIN]
-    over = max((s.at for s in drains if not s.firing and s.at + ended < at), default=None)
+    ends = sorted(s.at for s in drains if not s.firing)
+    over = max((end for end in ends if end + ended < at), default=None)
     ordered = (
         s.at
         for s in drains
-        if s.firing and s.severity is Severity.INFO and not any(abs(s.at - check) <= late for check in checks)
+        if s.firing
+        and s.at <= at + late
+        and s.severity is Severity.INFO
+        and not any(abs(s.at - check) <= late for check in checks)
     )
-    return min((since for since in ordered if over is None or since > over), default=None)
+    since = min((begin for begin in ordered if over is None or begin > over), default=None)
+    if since is None:
+        return None
+    return Drain(since, next((end for end in ends if end > since), None))
+
+
+def expected_of_drain(
+    row: NodeRow, fault_at: datetime, last_at: datetime, cleared_at: datetime | None
+) -> Expectation | None:
+    """Why a node's fault is left to whoever drained it in Slurm before: until they give it back, for good if it was over then."""
+    policy = work_policy()
+    drain = drain_at(row, last_at)
+    if drain is None or drain.since > fault_at + timedelta(seconds=policy.late_s):
+        return None
+    ended = timedelta(seconds=policy.ended_s)
+    over = drain.until is None or (cleared_at is not None and cleared_at <= drain.until + ended)
+    until = None if over or drain.until is None else drain.until + ended
+    return Expectation(f"it is drained in Slurm since {drain.since:%H:%M} UTC", until)
 
 
 def is_of_drain(s: Sighting) -> bool:

@@ -162,6 +162,11 @@ DRAINS: dict[str, tuple[list[Signal], bool]] = {
     "by a person, an hour before": ([drained("cn003", 0)], False),
     "after its link went down": ([drained("cn003", 3700)], True),
     "and given back before": ([drained("cn003", 0), drained("cn003", 3000, over=True)], True),
+    "and given back with the link still down": (
+        [drained("cn003", 0), drained("cn003", 4000, over=True)],
+        True,
+    ),
+    "and given back once the link was up": ([drained("cn003", 0), drained("cn003", 4900, over=True)], False),
     "by Slurm itself": ([drained("cn003", 0, severity=Severity.WARNING)], True),
     "by a health check": (
         [sign("node.condition", "cn003", 0, "health_check", severity=Severity.INFO), drained("cn003", 0.1)],
