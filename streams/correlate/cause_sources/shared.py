@@ -49,6 +49,7 @@ from streams.correlate.node_rules.shared_parts import (
 from streams.correlate.node_rules.software_rollouts import is_of_rollout, of_rollout, of_software, rollouts
 from streams.correlate.node_rules.storage import storage_faults
 from streams.correlate.node_rules.storage_reports import StorageReports, serves_storage, storage_reports
+from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order, tray_of
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow
@@ -404,7 +405,10 @@ class SharedCauses(CauseSource):
             case GroupKind.STORAGE:
                 self._stored_by = self._topology.nodes_known()
                 evidence = self._storage.of(group)
-                return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
+                # Without an inventory those that are known are some of them: a few hosts are no share of those.
+                least = 0 if self._topology.has_listed else families().shared.storage.no_small_cluster
+                known = max(self._stored_by, least)
+                return storage_faults(self._cluster, evidence, known, self._incarnations)
             case GroupKind.SOFTWARE:
                 return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
             case GroupKind.STARTS if group == CLOCKS:

@@ -289,10 +289,12 @@ def _named(
     if told:
         why += f". {of_monitoring(told)}"
     # What most nodes lose at one moment harms what waits for it there, however soon it is back; else it must last.
+    # What single nodes lost earlier makes a hiccup that several have no longer.
+    counted = [o for _, o in mine if not together or o.first.id in together]
     ready = sorted(
         min(s.seen_at for s in o.interval.sightings)
         + (min(o.lasts, rule.brief) if o.first.id in wide else o.lasts)
-        for _, o in mine
+        for o in counted
     )
     times = session.times()
     if together:
@@ -308,7 +310,7 @@ def _named(
             ready_at=ready[min(len(ready), rule.enough(known)) - 1 if together else 0],
             alone=(bool(together) or _goes_on(lost)) and not spared,
             stops=families()[FAMILY].stops if together and not spared else "near",
-            brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine),
+            brief_until=min(min(s.seen_at for s in o.interval.sightings) + o.lasts for o in counted),
             was_brief=all(o.is_brief for _, o in mine),
             rule="shared storage" if several else "storage of one node",
             why=why,

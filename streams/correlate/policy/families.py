@@ -163,6 +163,11 @@ class _Storage(Strict):
         """How many nodes must lose it together, of so many in the cluster."""
         return max(self.nodes, min(self.enough_nodes, ceil(self.enough_share * known)))
 
+    @property
+    def no_small_cluster(self) -> int:
+        """A cluster of so many nodes is none of which a share would be enough."""
+        return ceil(self.enough_nodes / self.enough_share)
+
     def hung(self, known: int) -> int:
         """On how many nodes of so many tasks must hang for a storage that nobody names."""
         return max(self.hung_nodes, ceil(self.hung_share * known))

@@ -314,6 +314,17 @@ FEW: dict[str, list[Signal]] = {
         ),
         key=lambda one: one.observed_at,
     ),
+    "a hiccup of three nodes, two of which lost it for minutes before, time and again": [
+        one
+        for nodes, begin, end in (
+            (("s18",), 0, 300),
+            (("s19",), 400, 700),
+            (("s18",), 900, 1200),
+            (("s17", "s18", "s19"), 1500, 1509),
+        )
+        for at_, back in ((begin, False), (begin + 2, False), (end, True))
+        for one in (home(n, at_ + 0.1 * i, back=back) for i, n in enumerate(nodes))
+    ],
     "tasks that hang on three nodes of twenty": [hung(n, 30 * i) for i, n in enumerate(MANY_NODES[:3])],
     "the configuration server of a file system": [lost(n, 0.1 * i, "MGS") for i, n in enumerate(MANY_NODES)],
 }
@@ -327,6 +338,14 @@ def test_what_a_busy_cluster_says_of_its_storage_all_day_is_no_incident(name: st
         world.see(signal)
     world.pass_to(FEW[name][-1].observed_at.timestamp() - at(0).timestamp() + 1200, step=20)
     assert world.incidents() == []
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_where_no_inventory_tells_how_many_nodes_there_are_two_are_no_share_of_them(hosts: int) -> None:
+    world = World()
+    world.see(*(home(f"login{i}", 10 * i) for i in range(hosts)))
+    world.pass_to(1500, step=20)
+    assert len(world.incidents()) == (hosts > 2)
 
 
 def test_what_one_node_had_before_dates_no_storage_that_many_lose() -> None:
