@@ -157,7 +157,7 @@ def _last_words(evidence: JobEvidence, crashes: Sequence[Burst], config: Config)
     steps = [step for crash in crashes if (step := _step_before(evidence, crash, config)) is not None]
     if steps:
         facts["step"] = steps[-1]
-        # Steps are told now and then, by one rank: those of one moment of the program differ by a few.
+        # A rank reports its step now and then: those of one moment of the program differ by a few.
         about = len(steps) > 1 and max(steps) - min(steps) <= max(steps) * _SAME_STEP
         says += f", at about step {max(steps)}" if about else f"; the last step was {steps[-1]}"
     return _LastWords(says, facts)

@@ -146,12 +146,12 @@ class _Storage(Strict):
 
     @property
     def lasting(self) -> timedelta:
-        """What only its monitoring calls lost is told of when it stays so for so long."""
+        """What only its monitoring calls lost opens an incident when it stays so for so long."""
         return timedelta(seconds=self.lasting_s)
 
     @property
     def alone(self) -> timedelta:
-        """A single node is told of when it goes without for so long, and never reaches it meanwhile."""
+        """A single node opens one when it goes without for so long, and never reaches it meanwhile."""
         return timedelta(seconds=self.alone_s)
 
     @property
