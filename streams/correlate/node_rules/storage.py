@@ -366,7 +366,8 @@ def _goes_on(outages: Sequence[tuple[str, Outage]]) -> bool:
     return any(
         lines[-1].at - lines[0].at >= rule.alone
         for _, o in outages
-        for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.quiet)
+        # Of what comes and goes for hours a row keeps both ends: what is silent for long may have been well in between.
+        for lines in split_at_gaps(o.interval.sightings, lambda s: s.at, rule.alone / 3)
     )
 
 

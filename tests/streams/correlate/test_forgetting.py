@@ -64,9 +64,9 @@ def test_what_flapped_before_it_was_resolved_opens_nothing_when_it_is(resolved_a
     world = World(cluster({"llama": FOUR}))
     for down in range(0, 6 * 540, 540):
         world.pass_to(down)
-        world.see(sign("node.storage", "n1", down, "nfs", server="filer"))
+        world.see(*(sign("node.storage", n, down, "nfs", server="filer") for n in FOUR))
         world.pass_to(down + 200)
-        world.see(sign("node.storage", "n1", down + 200, "nfs", server="filer", cleared=True))
+        world.see(*(sign("node.storage", n, down + 200, "nfs", server="filer", cleared=True) for n in FOUR))
     world.pass_to(resolved_at, step=10)
     known = {incident.id for incident in world.incidents()}
     world.see(*(run("resolved", name, resolved_at) for name in sorted(known)))
