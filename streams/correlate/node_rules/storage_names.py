@@ -13,7 +13,7 @@ from streams.correlate.state.incarnations import FiringInterval, storage_root
 from streams.ingest.metrics.labels import without_port
 from streams.model.hostnames import is_address, short
 
-_ONE_A_SITE = frozenset({"ceph", "beegfs"})
+ONE_A_SITE = frozenset({"ceph", "beegfs"})
 """Systems whose clients' lines name parts of it, and not the whole: what they lose at one time is of one."""
 
 
@@ -62,7 +62,7 @@ class Outage:
 def system_of(s: Sighting) -> str:
     """The file system, the cluster or the server that a line is about; its kind where it names none."""
     kind = storage_kind(s)
-    if s.text("subtype") in _ONE_A_SITE:
+    if s.text("subtype") in ONE_A_SITE:
         return kind
     named = s.text("storage_cluster") or s.text("filesystem") or storage_system(s)
     return storage_root(named) if named else kind

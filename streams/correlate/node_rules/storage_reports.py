@@ -10,7 +10,7 @@ from datetime import timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.storage_monitoring import MONITORED, is_of_monitoring
-from streams.correlate.node_rules.storage_names import Outage, hosts_in, system_of, target_of
+from streams.correlate.node_rules.storage_names import ONE_A_SITE, Outage, hosts_in, system_of, target_of
 from streams.correlate.policy.families import families, storage_system
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import firing_intervals
@@ -75,7 +75,8 @@ def storage_reports(
         rule = families().rule(s)
         if rule is None or rule.family != FAMILY or (rule.role != "cause" and not own):
             continue
-        named = storage_system(s) is not None or is_of_storage(host)
+        # What its several daemons say on hosts of their own is of the one storage of that kind.
+        named = storage_system(s) is not None or is_of_storage(host) or s.text("subtype") in ONE_A_SITE
         key = (system_of(s), target_of(s)) if named or not own else (host, host)
         stream = (*key, own, rule.role == "cause")
         streams[stream].append(s)

@@ -307,3 +307,31 @@ def test_a_port_that_is_not_why_is_not_named(name: str) -> None:
     seen.play([*NOT_ITS[name], *lost(HIT, 100, "nfs", server="filer-3"), *back], 2500)
     (incident,) = [i for i in seen.incidents() if i.family == "storage_fault"]
     assert "Ethernet" not in incident.reason
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_daemons_of_one_ceph_on_hosts_of_their_own_name_what_nodes_hang_on(seed: int | None) -> None:
+    """Its metadata server and its monitor each say that requests are slow; neither names the file system."""
+    servers = [
+        sign("node.storage", "ceph-mds1", 0, "ceph", severity=Severity.WARNING, system="ceph", count=85),
+        sign(
+            "node.storage",
+            "ceph-mon1",
+            25,
+            "ceph",
+            severity=Severity.WARNING,
+            system="ceph",
+            reason="MDS_SLOW_REQUEST",
+        ),
+    ]
+    (incident,) = told([*servers, *hung(NODES[:24], 125)], seed=seed)
+    assert incident.root.storage == "ceph"
+
+
+def test_two_systems_that_complain_leave_open_which_one_nodes_hang_on() -> None:
+    servers = [
+        sign("node.storage", "ceph-mds1", 0, "ceph", severity=Severity.WARNING, system="ceph", count=85),
+        sign("node.storage", "meta-7", 20, "beegfs", severity=Severity.WARNING, system="beegfs"),
+    ]
+    (incident,) = told([*servers, *hung(NODES[:24], 125)])
+    assert incident.root.storage == "not named"
