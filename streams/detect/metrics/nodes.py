@@ -114,8 +114,10 @@ class NodeRule(Rule):
         usual = self._levels(stream).get(_model_key(sample, stream))
         if usual is None:
             return False
-        below = cast("float", self.row.below_hot if self._is_hot(sample, stream) else self.row.below)
-        return value <= below * cast("float", usual[0])
+        below, share = cast("float", self.row.below), value / cast("float", usual[0])
+        if share > (self.row.below_hot or below):
+            return False  # nearly every reading: whether the GPUs are hot need not be looked up
+        return share <= below or self._is_hot(sample, stream)
 
     def of_node(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
         """The same of what a recording rule makes of all GPUs of a node, which says nothing once one of them rests."""
@@ -202,7 +204,8 @@ class NodeRule(Rule):
         return (last, most, before) if step <= last else (step, 0.0, most if step == last + 1 else 0.0)
 
     def _is_hot(self, sample: Sample, stream: Stream) -> bool:
-        if self.row.hot is None:
+        # Of nearly all nodes no heat is kept.
+        if self.row.hot is None or (stream.cluster, sample.node) not in self.table(stream, "heat"):
             return False
         return max(self._heats(sample, stream)[1:]) >= self.row.hot
 
