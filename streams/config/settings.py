@@ -220,8 +220,8 @@ class CorrelatorSettings(Section):
         24 * 3600.0,
         ge=0,
         le=31 * DAY_S,
-        description="how long before its announced end a node's notice is told; until then it is only listed. More than "
-        "responder.approval_expiry_s and responder.notices need, or people are asked too late; 31 days: at once",
+        description="how long before its announced end a node's notice opens its incident; until then it is only listed. More "
+        "than responder.approval_expiry_s and responder.notices need, or people are asked too late; 31 days: at once",
     )
 
 

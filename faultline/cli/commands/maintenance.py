@@ -156,7 +156,7 @@ def _show(found: list[dict[str, Any]], coming: list[dict[str, Any]]) -> None:
     if coming:
         click.echo()
         table(
-            ("node", "announced for", "by", "it", "told from", "incident"),
+            ("node", "announced for", "by", "it", "opens", "incident"),
             [
                 (
                     r["node"], moment(parse_rfc3339(r["due"])), r["by"], "is gone" if r["ends"] == "gone" else "comes back",

@@ -176,7 +176,7 @@ class IncidentStates:
         if is_planned_work(h):
             return None
         if (opens := opens_at(h)) is not None and now < opens:
-            return f"It is listed until then, and told at {opens:%H:%M} UTC on {opens:%d %b} (correlator.notice_lead_s)"
+            return f"It is only listed until it opens at {opens:%H:%M} UTC on {opens:%d %b} (correlator.notice_lead_s)"
         expected = self._expected(h, hit)
         if expected is not None and expected.holds(now):
             whom = "the node" if h.root.node is not None else "its nodes"

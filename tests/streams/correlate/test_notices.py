@@ -89,7 +89,7 @@ def test_work_announced_for_next_week_is_listed_until_its_lead_begins(restarts: 
     listed = world.only()
     assert (listed.state, listed.facts["node_ends"]) == (IncidentState.SUPPRESSED, "back")
     assert listed.facts["opens"] == rfc3339(at(due - 24 * HOUR))
-    assert "told at 12:00 UTC on 03 Mar" in listed.reason
+    assert "opens at 12:00 UTC on 03 Mar" in listed.reason
     if restarts:
         world.restart()
     world.pass_to(due - 24 * HOUR - 60, step=600)
