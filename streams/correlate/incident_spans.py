@@ -8,8 +8,8 @@ more after a crash is the same span once more.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import islice
 
@@ -30,6 +30,9 @@ class IncidentSpans:
 
     def __init__(self) -> None:
         self._traces: OrderedDict[str, TraceContext] = OrderedDict()
+        """By signal: the trace of the record that brought it."""
+        self._steps: OrderedDict[str, TraceContext] = OrderedDict()
+        """By signal: the span of the step that read it, if that is sampled."""
 
     def read(
         self, headers: Iterable[tuple[str, bytes]] | Mapping[str, bytes] | None, signals: Sequence[Signal]
@@ -37,16 +40,16 @@ class IncidentSpans:
         """Remember the trace of signals that a record brought."""
         if not tracing.is_on() or (context := extract(headers)) is None:
             return
-        self._traces.update((signal.id, context) for signal in signals)
-        while len(self._traces) > MAX_SIGNALS:
-            self._traces.popitem(last=False)
+        _remember(self._traces, (signal.id for signal in signals), context)
 
-    def step(self, signals: Mapping[str, Sequence[Signal]]) -> AbstractContextManager[tracing.Span]:
+    @contextmanager
+    def step(self, signals: Mapping[str, Sequence[Signal]]) -> Iterator[tracing.Span]:
         """The span of what signals, by cluster, lead to. Facts and ticks have none."""
         if not signals or not tracing.is_on():
-            return tracing.span("")
+            yield tracing.NO_SPAN
+            return
         ids = [signal.id for each in signals.values() for signal in each]
-        return tracing.span(
+        with tracing.span(
             "process signals",
             tracing.Kind.CONSUMER,
             links=self._known(ids),
@@ -57,7 +60,10 @@ class IncidentSpans:
                 semconv.DESTINATION: "signals",
                 semconv.SIGNALS: len(ids),
             },
-        )
+        ) as span:
+            if span.context is not None and span.context.sampled:
+                _remember(self._steps, ids, span.context)
+            yield span
 
     def published(self, changes: Changes, step: TraceContext | None, now: datetime) -> None:
         """Spans of the incidents that were written, `step` being what led to them."""
@@ -71,9 +77,13 @@ class IncidentSpans:
             if event == MORE_EVIDENCE:
                 continue
             opened = event == OPENED
-            links = self._known(proof.signal_id for proof in incident.proofs) if opened else []
-            if step is not None and step not in links:
-                links = [step, *links]
+            # Much is decided by the clock: then the evidence was read by an earlier step. Of a step that is not sampled nobody
+            # has a span to link to.
+            links = [step] if step is not None and step.sampled else []
+            if opened:
+                evidence = [proof.signal_id for proof in incident.proofs]
+                read = (self._steps[name] for name in evidence if name in self._steps)
+                links = list(dict.fromkeys([*links, *read, *self._known(evidence)]))
             first = of_incident(incident.id)
             with tracing.span(
                 f"open incident {incident.family}" if opened else event,
@@ -89,6 +99,12 @@ class IncidentSpans:
     def _known(self, signals: Iterable[str]) -> list[TraceContext]:
         found = (self._traces[name] for name in signals if name in self._traces)
         return list(islice(dict.fromkeys(found), tracing.MAX_LINKS - 1))
+
+
+def _remember(traces: OrderedDict[str, TraceContext], names: Iterable[str], context: TraceContext) -> None:
+    traces.update(dict.fromkeys(names, context))
+    while len(traces) > MAX_SIGNALS:
+        traces.popitem(last=False)
 
 
 def _began_at(incident: Incident, now: datetime) -> datetime:

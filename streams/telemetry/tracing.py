@@ -9,7 +9,7 @@ Pure parts know nothing of it, so replays and what-ifs start no spans whatever i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -76,12 +76,6 @@ class _NoSpan:
     headers: Headers = ()
     context: TraceContext | None = None
 
-    def __enter__(self) -> _NoSpan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing was begun."""
-
     def set(self, attributes: Attributes) -> None:
         """Nothing is kept."""
 
@@ -89,7 +83,8 @@ class _NoSpan:
         """Nothing is kept."""
 
 
-_NO_SPAN = _NoSpan()
+NO_SPAN: Span = _NoSpan()
+"""For work that has no span of its own, whether tracing is on or not."""
 _tracer: Tracer | None = None
 
 
@@ -130,7 +125,7 @@ def span(
     With `own` or with a parent it is sampled as these say; else when a span that it links to is, or by the ratio of the settings.
     """
     if _tracer is None:
-        return _NO_SPAN
+        return nullcontext(NO_SPAN)
     return _tracer.span(
         name,
         kind,
