@@ -15,7 +15,7 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import LEAF_GUESSED, Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted, is_waiting
-from streams.correlate.job_rules.culprit import WANDERS
+from streams.correlate.job_rules.culprit import MISMATCH, WANDERS
 from streams.correlate.job_rules.first_failures import program_of
 from streams.correlate.job_rules.job_evidence import Behind, JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -62,6 +62,10 @@ class JobCauses(CauseSource):
         """The faults of storage that those were judged by."""
         self._evidence_cache, self._nodes, self._publisher = evidence_cache, nodes, publisher
         self._verdicts: dict[str, JobVerdict] = {}
+        self._mismatched: dict[str, tuple[Hypothesis, ...]] = {}
+        """By job whose ranks called different collectives: the roots that this is, if it is the job's own."""
+        self._mismatches: tuple[Hypothesis, ...] = ()
+        """Those of all jobs, by which they were judged."""
         self._weights: dict[str, int] = {}
         """The number of sightings a job was evaluated by."""
         self._claimed: dict[Cause, set[str]] = defaultdict(set)
@@ -82,6 +86,10 @@ class JobCauses(CauseSource):
         if (storages := self._shared.storages()) != self._storages:
             self._storages = storages
             touched.jobs |= self._unmounted
+        mismatches = tuple(h for key in sorted(self._mismatched) for h in self._mismatched[key])
+        if mismatches != self._mismatches:
+            self._mismatches = mismatches
+            touched.jobs |= self._mismatched.keys()
         self._defer(touched, round_.budget)
         waiting = sorted(touched.jobs)
         for key in waiting:
@@ -91,6 +99,9 @@ class JobCauses(CauseSource):
             before = self._verdicts.pop(key, JobVerdict())
             after = judge(evidence, self._config) if evidence is not None else JobVerdict()
             self._note(key, evidence)
+            self._mismatched.pop(key, None)
+            if after.mismatched:
+                self._mismatched[key] = tuple(h for h in after.hypotheses if h.rule == MISMATCH)
             self.left_alone.pop(key, None)
             if after.left_alone:
                 self.left_alone[key] = tuple(after.left_alone)
@@ -213,6 +224,7 @@ class JobCauses(CauseSource):
             kin=kin,
             kin_roots=kin_roots,
             shortages=self._services.of_job(key),
+            mismatches=tuple(h for h in self._mismatches if h.place.name != key) if reports else (),
             rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
             storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),

@@ -330,6 +330,24 @@ def one_of_repeats(found: Sequence[Hypothesis], evidence: JobEvidence, config: C
     return kept
 
 
+def resubmission_of(
+    finding: HangFinding, episode: Episode, evidence: JobEvidence, config: Config
+) -> Hypothesis | None:
+    """The job that this one is the next try of: its ranks called the very same collectives apart, and it was over before.
+
+    A person who starts a program anew gets another number or name for it, and other nodes.
+    """
+    found = [
+        h
+        for h in evidence.mismatches
+        if h.root.job is not None
+        and (h.root.job.kind, h.root.job.namespace) == (evidence.job.kind, evidence.job.namespace)
+        and h.why.partition(_AGAIN)[0] == finding.why
+        and h.last_at < episode.start <= h.last_at + config.link_again
+    ]
+    return min(found, key=lambda h: (h.fault_at, h.id), default=None)
+
+
 def _is_anew(h: Hypothesis, first: Hypothesis, evidence: JobEvidence, config: Config) -> bool:
     """Whether a hang has another reason than the one before it, or its reason was taken away since."""
     closings = evidence.own_closed if h.rule == MISMATCH else evidence.hangs_closed

@@ -97,6 +97,8 @@ class JobEvidence:
     """Faults of services that it complains of, together with other jobs."""
     storages: Sequence[Hypothesis] = ()
     """Faults of storage anywhere; looked up where a volume of it cannot be mounted."""
+    mismatches: Sequence[Hypothesis] = ()
+    """What other jobs' own programs did whose ranks called different collectives."""
     rollouts: Sequence[Hypothesis] = ()
     """Software that was rolled out to nodes and broke them; looked up where pods wait for a node."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)

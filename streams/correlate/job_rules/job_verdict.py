@@ -52,6 +52,7 @@ from streams.correlate.job_rules.job_causes import (
     hang_root,
     one_of_repeats,
     rejections,
+    resubmission_of,
 )
 from streams.correlate.job_rules.job_evidence import (
     Behind,
@@ -372,6 +373,11 @@ def _judge_hang(
     ):
         verdict.claim(known.id, episode, [*episode.lines, *teardown])
         return
+    if finding.mismatch:
+        verdict.mismatched = True
+        if (before := resubmission_of(finding, episode, evidence, config)) is not None:
+            verdict.claim(before.id, episode, [*episode.lines, *teardown])
+            return
     hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown, config)
     verdict.hypotheses.append(hypothesis)
 

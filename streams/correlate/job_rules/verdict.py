@@ -55,6 +55,8 @@ class JobVerdict:
     blames: list[Blame] = field(default_factory=list)
     behind: list[Behind] = field(default_factory=list)
     """For other runs of the same program. What these say of it changes nothing here, so that the two cannot chase each other."""
+    mismatched: bool = False
+    """Whether its ranks called different collectives, whatever that is taken for: what other jobs do may be the same."""
     left_alone: list[LeftAlone] = field(default_factory=list)
     """For whoever asks why there is no incident; nothing is decided by it."""
 

@@ -263,3 +263,41 @@ def test_a_mismatch_that_comes_back_with_every_try_is_one_incident() -> None:
     world.pass_to(8000, step=20)
     incident = world.only()
     assert (incident.family, incident.root.job, incident.facts["crashes"]) == ("application", job("llama"), 3)
+
+
+APART = {
+    "the same program": (53, 16, 1900, {"llama", "llama-2"}, 1),
+    "at another collective": (54, 16, 1900, {"llama"}, 2),
+    "by other ranks, still the same collectives": (53, 8, 1900, {"llama", "llama-2"}, 1),
+    "hours later": (53, 16, 6000, {"llama"}, 2),
+    "side by side": (53, 16, 1005, {"llama"}, 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "backwards"), [*((name, False) for name in APART), *((name, True) for name in list(APART)[:3])]
+)
+def test_a_program_that_is_submitted_anew_and_fails_at_the_same_collectives_is_one_incident(
+    name: str, backwards: bool
+) -> None:
+    """Under another name, on other nodes, whichever job is read first."""
+    seq, gatherers, again, jobs, count = APART[name]
+    others = ["m1", "m2", "m3", "m4"]
+    world = World(cluster({"llama": FOUR, "llama-2": others}))
+    runs = [
+        [
+            *timeouts(job_name, range(first), end, waited=600, op="ALLGATHER", seq=number),
+            *timeouts(job_name, range(first, 32), end, waited=600, op="ALLREDUCE", seq=number),
+        ]
+        for job_name, first, end, number in (("llama", 16, 1000, 53), ("llama-2", gatherers, again, seq))
+    ]
+    for run in reversed(runs) if backwards else runs:
+        world.pass_to((run[0].observed_at - at(0)).total_seconds(), step=20)
+        world.see(*run)
+    world.pass_to(again + 900, step=20)
+    found = sorted(
+        (i for i in world.incidents() if i.merged_into is None and not i.state.is_over),
+        key=lambda i: i.fault_at,
+    )
+    assert len(found) == count
+    assert ({j.name for j in found[0].jobs}, found[0].root.job) == (jobs, job("llama"))
