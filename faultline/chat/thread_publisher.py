@@ -142,7 +142,6 @@ class ThreadPublisher:
         if not entry.incident:
             return
         self._entries.append((offset, entry))
-        self._sources.changed[entry.incident] = None
         self._arrived.set()
 
     @property
@@ -223,6 +222,9 @@ class ThreadPublisher:
                 offsets={self._timeline: read_to},
                 group=self._group,
             )
+            # Not when it arrives: planned before it is stored, its thread would look up to date for good.
+            for name in changed:
+                self._threads.committed(name)
 
     async def _channels_changed(self, cluster: str, before: set[str]) -> None:
         """A channel broke or works again: the default channel is told, once, unless it is the one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,16 +10,22 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from aiokafka import TopicPartition
 from pydantic import SecretStr
 
-from faultline.chat.process import Chat
+from faultline.chat.process import PROCESS, Chat
+from faultline.chat.routes import Routes
+from faultline.chat.thread_publisher import ThreadPublisher
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.config.settings import KafkaSettings
+from streams.kafka.fenced_store import DocumentType, FencedStore
+from streams.kafka.topics import THREADS, TIMELINE
 from streams.model.clock import Clock, rfc3339, utc_now
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.run import Approval, Mode, StepState
+from streams.model.thread import Thread
 from tests.connectors.chat import thread_documents
 from tests.connectors.chat.test_slack_contract import CHANNEL, slack
 from tests.faultline.chat.test_chat_embedded import running, seen
@@ -77,6 +84,42 @@ async def test_who_acknowledges_on_the_command_line_takes_the_button_from_the_th
             await write(replace(incident, revision=2, reason="another reason"))
             await seen(lambda: "another reason" in server.roots()[0].lines, "it goes on after a restart")
         assert "ack" not in buttons(server.roots()[0])
+
+
+async def test_an_entry_that_arrives_while_the_thread_is_planned_shows(tmp_path: Path) -> None:
+    incident = replace(new(), proofs=())
+    acked = TimelineEntry(incident.id, "c1", utc_now(), "alice", "person.ack", "acknowledged by alice")
+    documents = DocumentType(process=PROCESS, topic=THREADS, kind=Thread, key=lambda thread: thread.incident)
+    partition = 0
+    timeline = TopicPartition(TIMELINE.name, partition)
+
+    def arrive(point: str) -> None:
+        # The next time that the publisher lets others run, it is planning what follows from the root's commit.
+        if point == "open_thread:after_commit":
+            asyncio.get_running_loop().call_soon(publisher.take_entry, acked, 0)
+
+    async with broker.running(log=tmp_path / "broker.log") as embedded, SlackStandin() as server:
+        store = await FencedStore.open(embedded.settings, documents, partition)
+        connector = slack(server.base_url, posts_per_s=1000, calls_per_minute=60_000)
+        publisher = ThreadPublisher(
+            store,
+            connector,
+            routes=Routes(CHANNEL),
+            timeline=timeline,
+            group=PROCESS,
+            debounce_s=0.05,
+            lease_s=30,
+            buttons=True,
+            at=arrive,
+        )
+        publisher.take_incident(incident)
+        publishing = asyncio.create_task(publisher.publish())
+        shown = "Acknowledged by alice"
+        await seen(lambda: server.roots() and shown in server.roots()[0].lines, "it is acknowledged")
+        publishing.cancel()
+        await asyncio.gather(publishing, return_exceptions=True)
+        await store.close()
+        await connector.close()
 
 
 async def test_a_question_that_is_decided_elsewhere_has_no_buttons_any_more(tmp_path: Path) -> None:
