@@ -280,16 +280,18 @@ class ThreadPublisher:
         """Plan the tasks of every changed incident, a few at a time; what arrives meanwhile too, before anything is posted."""
         changed = self._sources.changed
         changed.update(dict.fromkeys(name for name, at in self._threads.wake.items() if at <= now))
-        summed: set[str] = set()
-        while changed:
-            fresh = [name for name in changed if name not in summed]
-            summed.update(fresh)
-            await self._sum_up(fresh, now)
-            # What arrived meanwhile has not been looked at for what it belongs to.
-            for name in [name for name in changed if name in summed][:AT_A_TIME]:
-                changed.pop(name)
-                summed.discard(name)
-                self._plan(name, now)
+        waiting: dict[str, None] = {}
+        while changed or waiting:
+            # Taken out before anything is awaited: what changes again meanwhile is in there anew, and summed up and planned once
+            # more, with what it is by then.
+            fresh = dict.fromkeys(changed)
+            changed.clear()
+            await self._sum_up(list(fresh), now)
+            waiting |= fresh
+            for name in list(waiting)[:AT_A_TIME]:
+                del waiting[name]
+                if name not in changed:
+                    self._plan(name, now)
             await asyncio.sleep(0)
 
     def _plan(self, name: str, now: datetime) -> None:
