@@ -115,11 +115,14 @@ class Changelog:
             KafkaError: when the broker refuses.
         """
         assert self._consumer is not None
-        turn = self._turn
+        # How far it was read before the question: an answer must not be held against what is read while it is on its way.
+        turn, read = self._turn, dict(self._next)
         wanted = [tp for tp in self._all if tp.partition in set(partitions) - self._ours]
         ends = await self._ends(wanted)
+        if turn != self._turn:
+            return 0  # lost again meanwhile; what is ours by now has rows of its own, and an end that was asked for later
         for tp, end in ends.items():
-            if end < self._next[tp.partition]:
+            if end < read[tp.partition]:
                 self._begin_again(tp)
         missing = sum(max(0, end - self._next[tp.partition]) for tp, end in ends.items())
         await self._read_to(ends)
