@@ -36,7 +36,10 @@ class Ownership:
         """Whether the state of the owned partitions is read, so that their records may be handled."""
         self._unsettled_since = monotonic()
         self._awake_at = boot_seconds()
-        self._was_paused = False
+        self._pauses = 0
+        """Pauses that were noticed so far."""
+        self._asked_about = 0
+        """How many of them had been when the group was last asked, and still included us."""
 
     def lose(self) -> None:
         """Begin a new term: a rebalance began."""
@@ -50,25 +53,28 @@ class Ownership:
     def notice_pause(self) -> None:
         """Note whether the process was frozen since the last call for so long that the group may have put it out."""
         now = boot_seconds()
-        self._was_paused |= now - self._awake_at > self._settings.session_timeout_ms / 2000
+        self._pauses += now - self._awake_at > self._settings.session_timeout_ms / 2000
         self._awake_at = now
 
     async def holds(self, partition: int, term: int) -> bool:
         """Whether what follows may be written. What a worker writes that was taken for dead would overwrite the new owner's."""
         self.notice_pause()
-        if not self._was_paused or term != self.term:
-            return term == self.term
         consumer: Any = self._app.consumer
-        owns = await consumer.owns(TP(clients.topic_name(self._settings, SIGNALS), partition))
-        if owns and term == self.term:
-            self._was_paused = False
-            return True
-        log.warning(
-            "lost the partition to another correlator during a pause; nothing is stored", partition=partition
-        )
-        if term == self.term:
-            self._unsettle()
-        return False
+        while term == self.term and self._asked_about != self._pauses:
+            pauses = self._pauses
+            owns = await consumer.owns(TP(clients.topic_name(self._settings, SIGNALS), partition))
+            if not owns:
+                log.warning(
+                    "lost the partition to another correlator during a pause; nothing is stored",
+                    partition=partition,
+                )
+                if term == self.term:
+                    self._unsettle()
+                return False
+            if term == self.term:
+                self._asked_about = pauses
+            self.notice_pause()  # frozen once more while it was asked: the answer may be from before that
+        return term == self.term
 
     def check_join(self) -> None:
         """Check a rebalance that does not end.

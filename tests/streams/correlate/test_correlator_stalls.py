@@ -102,6 +102,6 @@ async def test_a_partition_that_is_lost_during_the_question_is_lost_whatever_the
 
     held = asking._ownership
     monkeypatch.setattr(asking._app, "consumer", Consumer())
-    held._was_paused = held.settled = True
+    held._pauses, held.settled = 1, True
     assert not await held.holds(0, held.term)
     assert held.settled

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
 
 from streams.config.settings import KafkaSettings
+from streams.correlate import ownership
 from streams.correlate.changelog import Changelog
+from streams.correlate.faust_app import App
+from streams.correlate.ownership import Ownership
 from streams.kafka import clients
 
 
@@ -125,3 +128,48 @@ async def test_what_is_written_while_the_end_is_asked_for_does_not_look_like_a_c
     assert changelog.rows(0) is before, "nothing is read again from the beginning"
     assert before == {b"c\x001": b"one", b"c\x002": b"the predecessor's last"}
     await changelog.stop()
+
+
+class Group:
+    """The consumer as the group sees it: `answers` in turn whether it still includes us, each after what happens meanwhile."""
+
+    def __init__(self, *answers: tuple[Callable[[], None], bool]) -> None:
+        self.left = list(answers)
+
+    async def owns(self, place: object) -> bool:
+        meanwhile, answer = self.left.pop(0)
+        meanwhile()
+        return answer
+
+
+async def test_a_second_pause_while_the_group_is_asked_is_asked_about_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+
+    def frozen() -> None:
+        nonlocal now
+        now += 60
+
+    monkeypatch.setattr(ownership, "boot_seconds", lambda: now)
+    group = Group((frozen, True), (lambda: None, False))
+    own = Ownership(cast("App", SimpleNamespace(consumer=group)), KafkaSettings())
+    own.lose()
+    own.settle(own.term)
+    assert await own.holds(0, own.term), "nothing has happened yet"
+    frozen()
+    assert not await own.holds(0, own.term), "the group's first answer was from before the second pause"
+    assert (group.left, own.settled) == ([], False)
+
+
+async def test_one_pause_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(ownership, "boot_seconds", lambda: now)
+    group = Group((lambda: None, True))
+    own = Ownership(cast("App", SimpleNamespace(consumer=group)), KafkaSettings())
+    own.lose()
+    own.settle(own.term)
+    now = 60.0
+    assert await own.holds(0, own.term)
+    assert await own.holds(0, own.term)
+    assert (group.left, own.settled) == ([], True)
