@@ -118,6 +118,7 @@ class Chat:
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
+            self._raise_failure()  # also one of letting go just now
 
     def _take(self, arrival: OwnedRecord[Thread]) -> None:
         publisher, record = self._publisher(arrival.owned), arrival.record
@@ -167,8 +168,7 @@ class Chat:
 
     def _check_workers(self) -> None:
         """Drop partitions that were lost; any other failure of a worker ends the process."""
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         for owned, worker in list(self._working.items()):
             if not worker.done():
                 continue
@@ -177,6 +177,10 @@ class Chat:
                 self._owner.drop_partition(owned, error)
             elif error is not None and not isinstance(error, PARTITION_LOST):
                 raise error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     async def _revoke(self, partitions: Sequence[int]) -> None:
         """Stop the workers of revoked partitions and wait for calls in flight."""

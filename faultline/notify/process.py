@@ -110,6 +110,7 @@ class Notifier:
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
+            self._raise_failure()  # also one of letting go just now
 
     def _take(self, arrival: OwnedRecord[Thread]) -> None:
         notices, record = self._notices_of(arrival.owned), arrival.record
@@ -162,8 +163,7 @@ class Notifier:
 
     def _check_workers(self) -> None:
         """Drop partitions that were lost; any other failure of a worker ends the process."""
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         for owned, worker in list(self._working.items()):
             if not worker.done():
                 continue
@@ -172,6 +172,10 @@ class Notifier:
                 self._owner.drop_partition(owned, error)
             elif error is not None and not isinstance(error, PARTITION_LOST):
                 raise error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     async def _revoke(self, partitions: Sequence[int]) -> None:
         """Stop the workers of revoked partitions and wait for calls in flight."""

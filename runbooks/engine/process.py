@@ -140,6 +140,7 @@ class Responder:
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
+            self._raise_failure()  # also one of letting go just now
 
     async def _look(self) -> None:
         self._figures.look([worker.state for worker in self._workers.values() if worker.task is not None])
@@ -260,8 +261,7 @@ class Responder:
 
     def _check_workers(self) -> None:
         """Drop partitions whose commit failed; any other end of a worker ends the process."""
-        if self._around.failures:
-            raise self._around.failures[-1]
+        self._raise_failure()
         for owned, worker in list(self._workers.items()):
             if worker.task is None or not worker.task.done() or worker.leaving:
                 continue
@@ -271,11 +271,17 @@ class Responder:
             worker.revoke(str(error))
             self._owner.drop_partition(owned, error)
 
+    def _raise_failure(self) -> None:
+        if self._around.failures:
+            raise self._around.failures[-1]
+
     async def _release(self, partitions: Sequence[int]) -> None:
         """Start nothing more, and give calls in flight a moment to finish and be committed."""
         going = [worker for owned, worker in self._workers.items() if owned.partition in partitions]
         for worker in going:
             worker.revoke(f"partition {worker.owned.partition} went to another owner")
-        await asyncio.gather(*(worker.finish_calls() for worker in going))
+        outcomes = await asyncio.gather(*(worker.finish_calls() for worker in going), return_exceptions=True)
+        # Whoever calls this for the group logs what is raised in here, and goes on.
+        self._around.failures.extend(one for one in outcomes if isinstance(one, Exception))
         for worker in going:
             del self._workers[worker.owned]

@@ -164,10 +164,11 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         consumer, self._consumer = self._consumer, None
         self._lag.consumer = None
         self._broken = False
-        self._assigned.clear()
         await self._drop()
         if consumer is not None:
             await clients.stopped(consumer)
+        # Last: until it has left the group, a rebalance may assign it something. To open that later would fence who has it then.
+        self._assigned.clear()
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
         """Release everything: an eager rebalance revokes all partitions, also those that will come back."""
@@ -268,10 +269,12 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
         going, self.owned, self._dropped = [*self.owned.values(), *self._dropped], {}, []
         if going:
             include_again()
-        if going and self._on_revoked is not None:
-            await self._on_revoked([owned.partition for owned in going])
-        for owned in going:
-            await owned.store.close()
+        try:
+            if going and self._on_revoked is not None:
+                await self._on_revoked([owned.partition for owned in going])
+        finally:
+            for owned in going:
+                await owned.store.close()
 
 
 PARTITION_LOST = (Fenced, Unreachable)
