@@ -41,7 +41,8 @@ SHOWN = 5
 """Faults of a refused set that are logged; `faultline config check` prints all."""
 
 Outcome = Literal["loaded", "refused", "needs_restart"]
-Adopt = Callable[[Settings, ConfigSet], Awaitable[None]]
+Adopt = Callable[[Settings, ConfigSet], Awaitable[Callable[[], None]]]
+"""Reads what a set is decided by, and returns what puts that in force. Raises ConfigError."""
 
 
 @dataclass(slots=True)
@@ -166,11 +167,14 @@ class Reloader:
             )  # fmt: skip
             return "needs_restart"
         if change.how == "live" and self._live.adopt is not None:
-            try:
-                await self._live.adopt(settings, again)
-            except ConfigError as error:
-                self._refuse(again.version, str(error).splitlines())
+            put_in_force, faults = await self._read_live(self._live.adopt, settings, again)
+            if not await self._lies_still(settings, again):
+                self._judged = None
+                return None  # what was read is nothing that anybody has checked; the next looks see what it is by now
+            if faults:
+                self._refuse(again.version, faults)
                 return "refused"
+            put_in_force()
         if change.how == "anew":
             await asyncio.sleep(random.uniform(0, min(STAGGER_S, self.settings.reload_s)))
             try:
@@ -199,6 +203,23 @@ class Reloader:
         )
         self.settings, self.now, self._seen, self._judged = settings, again, again, None
         return "loaded"
+
+    async def _read_live(
+        self, adopt: Adopt, settings: Settings, found: ConfigSet
+    ) -> tuple[Callable[[], None], list[str]]:
+        """What puts a set in force, and the faults for which it cannot be."""
+        try:
+            return await adopt(settings, found), []
+        except ConfigError as error:
+            return lambda: None, str(error).splitlines()
+
+    async def _lies_still(self, settings: Settings, found: ConfigSet) -> bool:
+        """Whether it is this set that lies there."""
+        try:
+            return await asyncio.to_thread(read_set, self._path, settings) == found
+        except ConfigError as error:
+            log.debug("files of the configuration changed while they were taken over", reason=str(error))
+            return False
 
     def _emptied(self, found: ConfigSet) -> list[str]:
         """An empty file is valid, and all of it defaults: the switches that were set by it would be off, and nobody said so."""

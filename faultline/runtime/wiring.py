@@ -191,9 +191,9 @@ async def _responder(
             config=live.version,
         )
 
-        async def adopt(new: Settings, found: ConfigSet) -> None:
+        async def adopt(new: Settings, found: ConfigSet) -> Callable[[], None]:
             books = await asyncio.to_thread(of_responder, new.responder)
-            responder.adopt(DecidingBy(books, new.responder, found.version))
+            return partial(responder.adopt, DecidingBy(books, new.responder, found.version))
 
         live.adopt = adopt
         await responder.run()

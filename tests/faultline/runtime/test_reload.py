@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from faultline.runtime.reload import BeginAnew, LiveConfig, Reloader, starting_s
 from faultline.runtime.runbook_files import of_responder
 from faultline.runtime.settings import Settings, edited
 from streams.config.table_overlay import COPY, ROOTS, overlay_of
+from streams.model.errors import ConfigError
 from streams.telemetry.registry import Metrics
 from tests.testbed.waiting import eventually
 
@@ -48,12 +50,12 @@ class Site:
         self.outcomes: list[str] = []
         self.adopted: list[tuple[Settings, ConfigSet]] = []
 
-        async def adopt(new: Settings, found: ConfigSet) -> None:
-            self.adopted.append((new, found))
-
-        live = LiveConfig(now.version, adopt)
-        self.reloader = Reloader(process, self.path, settings, now=now, live=live)
+        self.live = LiveConfig(now.version, self.adopt)
+        self.reloader = Reloader(process, self.path, settings, now=now, live=self.live)
         self.begun_with = now
+
+    async def adopt(self, new: Settings, found: ConfigSet) -> Callable[[], None]:
+        return partial(self.adopted.append, (new, found))
 
     def settings(self, **sections: object) -> None:
         responder = {"runbook_dirs": [str(self.folder / "runbooks")]} | dict(sections.pop("responder"))  # type: ignore[call-overload]
@@ -168,6 +170,30 @@ async def test_files_that_move_while_they_are_checked_are_not_taken(
     monkeypatch.setattr(Reloader, "_faults", moved)
     await site.looks()
     assert (site.adopted, site.outcomes) == ([], [])
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+async def test_what_is_there_only_while_it_is_taken_over_is_neither_in_force_nor_refused(
+    site: Site, checked: Callable[[list[str]], None], is_valid: bool
+) -> None:
+    checked([])
+    whole = BOOK.format(name="own", revision=1)
+    site.runbook("own", whole)
+
+    async def replaced(new: Settings, found: ConfigSet) -> Callable[[], None]:
+        site.runbook("own", BOOK.format(name="own", revision=2) if is_valid else whole[:40])
+        if not is_valid:
+            raise ConfigError("own.yaml: a runbook without steps")
+        return await site.adopt(new, found)
+
+    site.live.adopt = replaced
+    assert await site.looks() == []
+    assert (site.adopted, site.outcomes) == ([], []), "nobody has checked what was read"
+    site.runbook("own", whole)
+    site.live.adopt = site.adopt
+    await site.looks()
+    ((_, found),) = site.adopted
+    assert (site.reloader.now, site.outcomes) == (found, ["loaded"])
 
 
 async def test_what_is_not_live_begins_anew_in_place(
