@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import orjson
@@ -16,7 +16,7 @@ from faultline.gateway.slack.actions import Person
 from faultline.gateway.slack.user_groups import UserGroups
 from faultline.gateway.slack.web_api import WebApi
 from faultline.live_view.overview import Overview
-from faultline.live_view.view import LiveView
+from faultline.live_view.view import Changes, LiveView
 from runbooks.engine.approvals import is_open_to
 from streams.model.clock import MonotonicClock, boot_seconds
 from streams.model.conversation import Verb
@@ -124,6 +124,8 @@ class _Viewer:
     until: float
     shown: str = ""
     notice: str = ""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it is published: of two requests on their way, Slack may take the older one last."""
 
 
 class Homes:
@@ -143,27 +145,33 @@ class Homes:
         self._viewers: OrderedDict[str, _Viewer] = OrderedDict()
         self._shown: Sequence[Overview] = ()
         self._shown_at = float("-inf")
+        self._changes: Changes | None = None
+        """What wakes `keep_fresh`, while that runs."""
 
     async def opened(self, person: Person) -> None:
         """Somebody looks: show it now, and keep it up to date for a while."""
         viewer = self._viewers.pop(person.id, None) or _Viewer(person, 0.0)
-        viewer.until, viewer.shown, viewer.notice = self._clock() + WATCHED_S, "", ""
+        viewer.until = self._clock() + WATCHED_S
         self._viewers[person.id] = viewer
         while len(self._viewers) > MAX_VIEWERS:
             self._viewers.popitem(last=False)
-        await self._publish(viewer)
+        async with viewer.turn:
+            viewer.shown = viewer.notice = ""
+            await self._publish_soon(viewer)
 
     async def tell(self, person: Person, text: str) -> None:
         """Show the answer to a press on the Home, at its top, until it is opened again."""
         viewer = self._viewers.get(person.id)
         if viewer is None:
             viewer = self._viewers[person.id] = _Viewer(person, self._clock() + WATCHED_S)
-        viewer.notice = text
-        await self._publish(viewer)
+        async with viewer.turn:
+            viewer.notice = text
+            await self._publish_soon(viewer)
 
     async def keep_fresh(self) -> NoReturn:
         """Publish what has changed, until cancelled."""
         with self._view.changes() as changes:
+            self._changes = changes
             complete = True
             while True:
                 if complete:
@@ -174,7 +182,8 @@ class Homes:
                     del self._viewers[name]
                 complete = True
                 for viewer in list(self._viewers.values()):
-                    complete = await self._publish(viewer) and complete
+                    async with viewer.turn:
+                        complete = await self._publish(viewer) and complete
                     await asyncio.sleep(0)  # presses are not kept waiting by two hundred Homes
 
     def _open(self) -> Sequence[Overview]:
@@ -182,13 +191,19 @@ class Homes:
             self._shown, self._shown_at = self._view.overviews(), self._clock()
         return self._shown
 
+    async def _publish_soon(self, viewer: _Viewer) -> None:
+        """Publish one Home now, or where Slack does not take it with the next refresh. To be called in its turn."""
+        if not await self._publish(viewer) and self._changes is not None:
+            self._changes.add(viewer.person.id)
+
     async def _publish(self, viewer: _Viewer) -> bool:
-        """Publish one Home, unless it shows the same already; False when it has to be tried again."""
+        """Publish one Home, unless it shows the same already; False when it has to be tried again. To be called in its turn."""
         groups = await self._groups.of(viewer.person.id) or ()
         made = home_view(self._open(), viewer.person, groups, ready=self._view.ready, notice=viewer.notice)
         mark = digest(orjson.dumps(made).decode(), size=8)
         if mark == viewer.shown:
             return True
+        viewer.shown = ""  # not known until Slack answers, and not if it does not
         try:
             await self._api.publish_home(viewer.person.id, made)
             viewer.shown = mark
