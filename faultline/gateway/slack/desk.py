@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -78,6 +79,8 @@ class Desk:
         self._people = People(self._api)
         self._homes = Homes(self._api, parts.view, self._groups)
         self._seen: OrderedDict[str, None] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """For each delivery in work."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshing: asyncio.Task[None] | None = None
         self._waiting = 0
@@ -97,6 +100,13 @@ class Desk:
             Temporary: it cannot be taken now, and must not be acknowledged.
         """
         name = delivery_id(delivery)
+        # One after the other: acknowledged before it is known what becomes of the first, a repeated delivery would be the last,
+        # and lost where the first cannot be taken after all.
+        turn = self._turns.setdefault(name, asyncio.Lock()) if name else asyncio.Lock()
+        async with turn:
+            return await self._take(delivery, name)
+
+    async def _take(self, delivery: Delivery, name: str) -> Mapping[str, Any] | None:
         if name and name in self._seen:
             return None
         if len(self._tasks) >= MAX_AT_ONCE:
