@@ -121,9 +121,11 @@ class Archiver(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._take(place, records)
         for place in due:
             await self._write(client, place)
-        if self._now_s() >= self._upkeep_at_s:
+        if self._now_s() >= (due_s := self._upkeep_at_s):
             await self._keep_up(client)
-            self._upkeep_at_s = self._now_s() + UPKEEP_S
+            # Else partitions were assigned meanwhile, and are looked after at once.
+            if self._upkeep_at_s == due_s:
+                self._upkeep_at_s = self._now_s() + UPKEEP_S
         self._pulse.state("archive", None)
         self._pulse.ready(bool(client.assignment()))
 
