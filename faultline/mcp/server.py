@@ -37,7 +37,7 @@ _READS = ToolAnnotations(
 
 
 class Reader:
-    """Keeps a view up to date. `trouble` says why it cannot at present; empty when it can."""
+    """Keeps a view up to date. `trouble` says why it was not, when it last was not."""
 
     def __init__(self, settings: KafkaSettings, view: LiveView) -> None:
         self.trouble = ""
@@ -49,10 +49,9 @@ class Reader:
         pulse = Pulse()
         while True:
             try:
-                self.trouble = ""
                 await follow(self._settings, self._view, pulse=pulse)
             except (Unreachable, ConfigError, KafkaError) as error:
-                self.trouble = f"the topics cannot be read: {error}"
+                self._is_old(f"the topics cannot be read: {error}")
                 log.warning("cannot read the topics", reason=str(error))
             await asyncio.sleep(_TRY_AGAIN_S)
 
@@ -63,7 +62,7 @@ class Reader:
             Unreachable: with the reason, when that does not come about, or what is known may be old.
         """
         deadline = asyncio.get_running_loop().time() + READY_WITHIN_S
-        while self.trouble or not self._view.ready:
+        while not self._view.ready:
             if self.trouble or asyncio.get_running_loop().time() > deadline:
                 raise Unreachable(self.trouble or "the topics are still being read; ask again in a minute")
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -71,8 +70,12 @@ class Reader:
     def ended(self, running: asyncio.Task[NoReturn]) -> None:
         """Called when `run` is over: unless it was cancelled, that is an error of ours, and every answer says so."""
         if not running.cancelled() and (error := running.exception()) is not None:
-            self.trouble = f"the reader has failed: {error!r}; restart it"
+            self._is_old(f"the reader has failed: {error!r}; restart it")
             log.error("the reader has failed", exc_info=error)
+
+    def _is_old(self, why: str) -> None:
+        """What is known is old from now on: until all is read again, and not only until it is tried again."""
+        self.trouble, self._view.ready = why, False
 
 
 def build(reader: Reader, tools: Tools) -> MCPServer:
