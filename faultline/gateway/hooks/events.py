@@ -6,12 +6,14 @@ signature of the body covers; so that mode needs a token. Signatures: the Standa
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -40,11 +42,19 @@ class EventsWebhook(Hook):
         bodies = [StandardWebhook(secrets, parts.settings.replay_window_s)] if secrets else []
         self.most_bytes = parts.settings.max_body_bytes
         self._taken: OrderedDict[str, datetime] = OrderedDict()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """For each signed delivery in work."""
         super().__init__(parts, heads, bodies)
 
     async def take(self, delivery: Delivery) -> str:
         """Write each event as a record."""
         name = delivery.headers.get("webhook-id", "") if delivery.by_signature else ""
+        # Of two copies at once the second waits: it is the replay, unless the first is not taken after all.
+        turn = self._turns.setdefault(name, asyncio.Lock()) if name else asyncio.Lock()
+        async with turn:
+            return await self._take(delivery, name)
+
+    async def _take(self, delivery: Delivery, name: str) -> str:
         self._forget_old()
         if name and name in self._taken:
             return "taken before"
