@@ -15,22 +15,15 @@ from datetime import datetime
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER, signs_of
 from streams.correlate.node_rules.shared_groups import SharedFault
-from streams.correlate.node_rules.shared_parts import GONE, Trouble, common_part, peak, together
+from streams.correlate.node_rules.shared_parts import GONE, Trouble, common_part, is_heat, peak, together
 from streams.correlate.sightings import split_at_gaps
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import COOLING
 from streams.model.clock import span
 from streams.model.entity import Part
-from streams.model.kinds import SignalKind
 from streams.model.signal import Attribute
 
-_HEAT = (SignalKind.GPU_THERMAL, SignalKind.NODE_THERMAL)
 _MAX_PLACES = 6
-
-
-def is_hot(t: Trouble) -> bool:
-    """Whether a node reports heat of its own."""
-    return not t.of_itself and any(s.kind in _HEAT for s in t.hypothesis.causes)
 
 
 def by_heat(
@@ -52,7 +45,9 @@ def by_heat(
         if (part := found.get(t.hypothesis.id)) is not None:
             of_parts[part].append(t)
     explained = {part for part, mine in of_parts.items() if any(t.of_itself for t in mine)}
-    hot = (t for t in ordered if is_hot(t) and found.get(t.hypothesis.id) not in explained)
+    hot = (
+        t for t in ordered if not t.of_itself and is_heat(t) and found.get(t.hypothesis.id) not in explained
+    )
     for episode in split_at_gaps(hot, lambda t: t.start, policy.heat.within):
         nodes = {t.node for t in episode}
         if len(nodes) < policy.heat.nodes:

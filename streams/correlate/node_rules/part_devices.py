@@ -15,7 +15,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.part_speakers import POWER
 from streams.correlate.node_rules.power_inputs import loses_input
-from streams.correlate.node_rules.shared_parts import GONE, Trouble, is_brake, peak, together
+from streams.correlate.node_rules.shared_parts import GONE, Trouble, is_brake, is_heat, peak, together
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.place import INPUTS
@@ -155,7 +155,7 @@ def _suffers(t: Trouble, complaint: Trouble) -> bool:
     policy, ended = part_policy(), complaint.hypothesis.cleared_at
     if complaint.parts[0].kind == policy.feeds_hot:
         since, until = complaint.start, ended or complaint.hypothesis.last_at + policy.complains_before
-        return any(s.kind in _HEAT for s in t.hypothesis.causes) and since <= t.start <= until
+        return is_heat(t) and since <= t.start <= until
     if is_brake(t):
         return complaint.start <= t.start and (ended is None or t.start <= ended)
     return _is_of_power(t) and abs(t.start - complaint.start) <= policy.power.within
@@ -221,7 +221,7 @@ def _complaints(
     if not any(t.hypothesis.family == POWER for t in episode):
         return None, ()
     policy, began = part_policy(), episode[0].start
-    hot = any(s.kind in _HEAT for t in episode for s in t.hypothesis.causes)
+    hot = any(map(is_heat, episode))
     kind = policy.feeds_hot if hot else policy.feeds_dark
     near = [
         t
@@ -280,4 +280,3 @@ _WORDS = ("", "r", "rack", "rack-", "rack_")
 """What may stand before the number of a rack that is told by its number alone."""
 _MAX_SERVED = 64
 _SEVERAL = 2
-_HEAT = (SignalKind.GPU_THERMAL, SignalKind.NODE_THERMAL)

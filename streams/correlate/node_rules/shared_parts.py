@@ -39,6 +39,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 GONE = IncidentFamily.NODE_DOWN
+_HEAT = (SignalKind.GPU_THERMAL, SignalKind.NODE_THERMAL)
 _NEVER, _FOREVER = (at.replace(tzinfo=UTC) for at in (datetime.min, datetime.max))
 
 
@@ -291,6 +292,11 @@ def is_brake(t: Trouble) -> bool:
     return all(
         s.kind == SignalKind.GPU_POWER and s.text("subtype") == "power_brake" for s in t.hypothesis.causes
     )
+
+
+def is_heat(t: Trouble) -> bool:
+    """Whether any of its lines reports heat."""
+    return any(s.kind in _HEAT for s in t.hypothesis.causes)
 
 
 def ran_on_until(gone: Trouble, lost: Hypothesis) -> bool:
