@@ -18,7 +18,7 @@ from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, rounded
 from streams.detect.metrics.pairs import worked
 from streams.detect.metrics.rule_rows import Named
 from streams.detect.metrics.sample_origin import SamplePlace, gpu_place, node_place
-from streams.detect.rule_state import Key, RuleTable
+from streams.detect.rule_state import Key, Row, RuleTable
 from streams.model.record import Sample
 from streams.model.signal import Attribute
 
@@ -196,10 +196,7 @@ class NodeRule(Rule):
 
     def _heats(self, sample: Sample, stream: Stream) -> tuple[int, float, float]:
         """The sample's step, the hottest reading in it, and in the one before (0 for none)."""
-        step = at_ms(sample, stream) // self.row.window
-        known = self.table(stream, "heat").get((stream.cluster, sample.node))
-        if known is None:
-            return step, 0.0, 0.0
+        step, known = self._kept("heat", (0.0, 0.0), sample, stream)
         last, most, before = cast("tuple[int, float, float]", known)
         return (last, most, before) if step <= last else (step, 0.0, most if step == last + 1 else 0.0)
 
@@ -300,21 +297,20 @@ class NodeRule(Rule):
 
     def _drawn(self, sample: Sample, stream: Stream) -> tuple[int, float, int, float]:
         """The sample's step, sum and number of the readings of power in it, and their mean in the one before (0 for none)."""
-        step = at_ms(sample, stream) // self.row.window
-        known = self.table(stream, "drawn").get((stream.cluster, sample.node))
-        if known is None:
-            return step, 0.0, 0, 0.0
+        step, known = self._kept("drawn", (0.0, 0, 0.0), sample, stream)
         last, total, count, before = cast("tuple[int, float, int, float]", known)
         return (last, total, count, before) if step <= last else (step, 0.0, 0, total / count)
 
     def _masks(self, sample: Sample, stream: Stream) -> tuple[int, int, int]:
         """The sample's step, the reasons in it, and those in the one before."""
-        step = at_ms(sample, stream) // self.row.window
-        known = self.table(stream, "masks").get((stream.cluster, sample.node))
-        if known is None:
-            return step, 0, 0
+        step, known = self._kept("masks", (0, 0), sample, stream)
         last, mask, before = cast("tuple[int, int, int]", known)
         return (last, mask, before) if step <= last else (step, 0, mask)
+
+    def _kept(self, table: str, nothing: Row, sample: Sample, stream: Stream) -> tuple[int, Row]:
+        """The sample's step, and what a table keeps of its node, its step first; `nothing` of this step where it keeps none."""
+        step = at_ms(sample, stream) // self.row.window
+        return step, self.table(stream, table).get((stream.cluster, sample.node), (step, *nothing))
 
     def _may_be_low(self, sample: Sample, stream: Stream) -> bool:
         states = self.states(stream)
