@@ -315,6 +315,15 @@ def sign(
     return _signal(kind, place, seconds, attributes, cleared=cleared, severity=severity, lag=lag)
 
 
+def in_racks(hosts: Sequence[str], *, labelled: bool = True) -> list[Signal]:
+    """What the metrics of hosts tell of their GPUs, of four hosts in each rack; unless `labelled`, without the rack."""
+    return [
+        sign("node.gpus", host, -600 + i, severity=Severity.INFO, shares=(rack,) if labelled else ())
+        for i, host in enumerate(hosts)
+        for rack in (f"rack=R{i // 4:02d}",)
+    ]
+
+
 def failed(
     name: str,
     pod: int,
