@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+from streams.model.clock import to_millis
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident
 from streams.model.signal import Signal
-from tests.streams.correlate.world import FOUR, World, at, cluster, link, nccl_error, nic
+from tests.streams.correlate.world import FOUR, GPUS, World, at, cluster, link, nccl_error, nic
 
 CABLES = [
     *(link("leaf-1", f"Ethernet{4 * i}", node, "mlx5_0") for i, node in enumerate(FOUR)),
@@ -16,6 +18,8 @@ CABLES = [
     link("leaf-1", "Ethernet120", peer="spine-1", peer_port="Ethernet0"),
     link("leaf-2", "Ethernet120", peer="spine-1", peer_port="Ethernet4"),
 ]
+CABLED: list[Fact] = [*cluster({"llama": FOUR}), *CABLES]
+"""The job, and the cables of its hosts."""
 
 
 def story(*signals: Signal, facts: Sequence[Fact] = (), until: float = 300) -> World:
@@ -35,15 +39,34 @@ def failing(seconds: float, ranks: Sequence[int] = range(8)) -> list[Signal]:
     return [nccl_error("llama", r, seconds + 0.1 * r) for r in ranks]
 
 
-def flapping(times: int, every: float = 40) -> list[Signal]:
-    return [
-        one
-        for i in range(times)
-        for one in (nic("n2", "eth2", every * i), nic("n2", "eth2", every * i + 6, cleared=True))
-    ]
+def ranks_beside(node: str) -> list[int]:
+    """The ranks of the job on all of its other nodes."""
+    return [r for r in range(GPUS * len(FOUR)) if FOUR[r // GPUS] != node]
+
+
+def bounce(node: str, device: str, seconds: float, lasts: float) -> list[Signal]:
+    """A link that its host loses, and has again so many seconds later."""
+    return [nic(node, device, seconds), nic(node, device, seconds + lasts, cleared=True)]
+
+
+def flapping(
+    times: int, every: float = 40, lasts: float = 6, *, node: str = "n2", device: str = "eth2"
+) -> list[Signal]:
+    return [one for i in range(times) for one in bounce(node, device, every * i, lasts)]
+
+
+def counted(node: str, device: str, seconds: float, reached: int, since: float) -> Signal:
+    """A host's counter of a link's falls that rose by one between two readings, to `reached`."""
+    more: dict[str, Any] = {"series": "s1", "since_ms": to_millis(at(since)), "reached": reached, "count": 1}
+    return nic(node, device, seconds, subtype="link_downed", **more)
 
 
 MANY = [f"g{i:02}" for i in range(64)]
+
+
+def all_lose(seconds: float = 0, apart: float = 0.05, *, cleared: bool = False) -> list[Signal]:
+    """What all of `MANY` report of one link each, that they lose or have again, one shortly after the other."""
+    return [nic(node, "eth2", seconds + apart * i, cleared=cleared) for i, node in enumerate(MANY)]
 
 
 def rack(*, labels: bool = True, jobs: int = 8) -> list[Fact]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from streams.model.clock import to_millis
 from streams.model.incident import IncidentState
 from streams.model.signal import Signal
 from tests.streams.correlate.link_stories import (
     MANY,
+    all_lose,
+    bounce,
     closes_a_node,
+    counted,
     failing,
     flapping,
     rack,
+    ranks_beside,
     story,
     suffering,
 )
@@ -36,8 +38,7 @@ from tests.streams.correlate.world import (
 
 
 def test_a_bounce_that_cost_a_job_its_connections_explains_them_and_closes_nothing() -> None:
-    world = story(nic("n2", "eth2", 0), nic("n2", "eth2", 4, cleared=True), *failing(8))
-    incident = world.only()
+    incident = story(*bounce("n2", "eth2", 0, 4), *failing(8)).only()
     assert (incident.family, incident.root.node, incident.jobs) == ("nic_link", "n2", (job("llama"),))
     assert not closes_a_node(incident)
 
@@ -52,26 +53,21 @@ def test_a_bounce_that_cost_a_job_its_connections_explains_them_and_closes_nothi
 )
 def test_a_bounce_that_a_job_does_not_feel_is_no_incident(beside: list[Signal]) -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(nic("n1", "eth0", 30), nic("n1", "eth0", 32, cleared=True), *beside)
+    world.see(*bounce("n1", "eth0", 30, 2), *beside)
     world.pass_to(600)
     assert world.incidents() == []
 
 
 def test_a_hang_that_begins_minutes_after_a_bounce_has_another_reason() -> None:
-    silent = [r for r in range(32) if r // 8 != 1]
-    world = story(
-        nic("n2", "eth2", 0),
-        nic("n2", "eth2", 2, cleared=True),
-        *timeouts("llama", silent, 815, waited=600),
-        until=900,
-    )
+    late = timeouts("llama", ranks_beside("n2"), 815, waited=600)
+    world = story(*bounce("n2", "eth2", 0, 2), *late, until=900)
     assert [(i.family, i.root.node) for i in world.incidents()] == [("silent_node", "n2")]
 
 
 @pytest.mark.parametrize(("bounced", "explains"), [(440, False), (130, False), (30, True)])
 def test_a_bounce_minutes_after_a_hang_began_is_not_its_reason(bounced: float, explains: bool) -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(nic("n2", "mlx5_0", bounced), nic("n2", "mlx5_0", bounced + 1, cleared=True))
+    world.see(*bounce("n2", "mlx5_0", bounced, 1))
     world.see(*timeouts("llama", range(32), 600, waited=600))
     world.pass_to(900)
     assert (world.only().family == "nic_link") is explains
@@ -84,15 +80,15 @@ def test_a_flapping_link_is_one_incident_with_a_count() -> None:
     assert len(world.published) == 1
 
 
-@pytest.mark.parametrize("counted", [135, 150])
+@pytest.mark.parametrize("read", [135, 150])
 def test_a_link_that_flaps_and_then_stays_down_is_one_incident_whatever_a_counter_calls_it(
-    counted: float,
+    read: float,
 ) -> None:
     world = World(cluster({"llama": FOUR}))
     for begin in (0, 41, 82):
-        world.see(nic("n2", "ens3np0", begin), nic("n2", "ens3np0", begin + 2, cleared=True))
+        world.see(*bounce("n2", "ens3np0", begin, 2))
     for one in sorted(
-        [nic("n2", "mlx5_3", counted, subtype="link_downed"), nic("n2", "ens3np0", 143)],
+        [nic("n2", "mlx5_3", read, subtype="link_downed"), nic("n2", "ens3np0", 143)],
         key=lambda s: s.occurred_at,
     ):
         world.pass_to(one.occurred_at.timestamp() - at(0).timestamp())
@@ -114,7 +110,7 @@ def test_a_reboot_in_order_is_no_flap_of_the_hosts_links(told_up: bool) -> None:
     """Two bounces around a reboot that takes all links down: a switch's manager may not tell that they came back."""
     signals = [sign("node.maintenance", "n2", 100, "reboot")]
     for begin in (0.0, 1200.0):
-        signals += [nic("n2", "mlx5_0", begin), nic("n2", "mlx5_0", begin + 1, cleared=True)]
+        signals += bounce("n2", "mlx5_0", begin, 1)
     for name in ("leaf-1", "leaf-2"):
         signals.append(port(name, "Ethernet4", 101))
         signals += [port(name, "Ethernet4", 540, cleared=True)] if told_up else []
@@ -125,15 +121,21 @@ def test_a_reboot_in_order_is_no_flap_of_the_hosts_links(told_up: bool) -> None:
 def test_links_that_bounce_all_over_a_large_cluster_are_no_fault_of_the_fabric() -> None:
     world = World(rack(labels=False))
     for i, node in enumerate(MANY):
-        world.see(nic(node, "eth2", 2 * i), nic(node, "eth2", 2 * i + 1.5, cleared=True))
+        world.see(*bounce(node, "eth2", 2 * i, 1.5))
     world.pass_to(300)
     assert world.incidents() == []
 
 
-def test_links_that_bounce_at_one_moment_and_cost_a_job_its_connections_are_the_fabrics() -> None:
+def all_bounced() -> World:
+    """A rack of which nobody knows the leaf, whose links all bounced at one moment."""
     world = World(rack(labels=False))
-    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
-    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    world.see(*all_lose())
+    world.see(*all_lose(18, cleared=True))
+    return world
+
+
+def test_links_that_bounce_at_one_moment_and_cost_a_job_its_connections_are_the_fabrics() -> None:
+    world = all_bounced()
     world.see(*suffering(8, 9))
     world.pass_to(400)
     incident = world.only()
@@ -142,41 +144,38 @@ def test_links_that_bounce_at_one_moment_and_cost_a_job_its_connections_are_the_
 
 
 def test_links_that_bounce_at_one_moment_are_no_incident_while_nobody_suffers() -> None:
-    world = World(rack(labels=False))
-    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
-    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    world = all_bounced()
     world.pass_to(400)
     assert world.incidents() == []
 
 
 def test_a_link_that_flaps_stays_its_hosts_when_it_once_bounced_with_all_the_others() -> None:
-    world = World(rack(labels=False))
-    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
-    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    world = all_bounced()
     for again in (60, 100, 140):
-        world.see(nic(MANY[0], "eth2", again), nic(MANY[0], "eth2", again + 5, cleared=True))
+        world.see(*bounce(MANY[0], "eth2", again, 5))
     world.pass_to(400)
     assert [(i.family, i.root.node) for i in world.incidents()] == [("nic_link", MANY[0])]
 
 
-def test_a_link_that_flaps_is_not_hard_and_soft_in_turns() -> None:
-    """The runbook is chosen by it: each turn would be another run."""
+def flapped(times: int) -> World:
+    """A host of two cables, of which one flapped so many times."""
     ports = [link("leaf-1", "Ethernet8", "n1", "mlx5_2"), link("leaf-2", "Ethernet8", "n1", "mlx5_3")]
     world = World([*cluster({"llama": FOUR}), *ports])
-    for i in range(12):
-        world.see(nic("n1", "mlx5_2", 20.0 * i))
-        world.see(nic("n1", "mlx5_2", 20.0 * i + 8, cleared=True))
+    for one in flapping(times, every=20, lasts=8, node="n1", device="mlx5_2"):
+        world.see(one)
+    return world
+
+
+def test_a_link_that_flaps_is_not_hard_and_soft_in_turns() -> None:
+    """The runbook is chosen by it: each turn would be another run."""
+    world = flapped(12)
     world.pass_to(400)
     assert world.only().facts["link"] == "link flaps"
     assert {i.facts["hard"] for i in world.revisions} == {False}
 
 
 def test_a_link_that_flapped_and_stays_down_is_hard_when_it_is_told_again() -> None:
-    ports = [link("leaf-1", "Ethernet8", "n1", "mlx5_2"), link("leaf-2", "Ethernet8", "n1", "mlx5_3")]
-    world = World([*cluster({"llama": FOUR}), *ports])
-    for i in range(4):
-        world.see(nic("n1", "mlx5_2", 20.0 * i))
-        world.see(nic("n1", "mlx5_2", 20.0 * i + 8, cleared=True))
+    world = flapped(4)
     world.see(nic("n1", "mlx5_2", 100), nic("n1", "mlx5_2", 140))
     assert world.only().facts["hard"] is True
 
@@ -194,25 +193,13 @@ def test_a_link_that_flapped_is_the_same_fault_for_an_hour(downs: int, incidents
     assert len([i for i in world.incidents() if i.root.nic]) == incidents
 
 
-def counted(device: str, seconds: float, count: int) -> Signal:
-    """A counter of falls as it is read a minute after them, under the RDMA device's name."""
-    more: dict[str, Any] = {
-        "series": "s1",
-        "since_ms": to_millis(at(seconds - 60)),
-        "reached": count,
-        "count": 1,
-    }
-    return nic("gpu-1", device, seconds, subtype="link_downed", **more)
-
-
 def test_falls_that_counters_tell_again_later_are_counted_once() -> None:
-    bounces = [
-        s for t in (0, 200) for s in (nic("gpu-1", "ens6", t), nic("gpu-1", "ens6", t + 3, cleared=True))
-    ]
-    world = story(*bounces[:2], counted("mlx5_5", 50, 1), *bounces[2:], counted("mlx5_5", 250, 2), until=900)
+    bounces = [*bounce("gpu-1", "ens6", 0, 3), *bounce("gpu-1", "ens6", 200, 3)]
+    again = [counted("gpu-1", "mlx5_5", 50, 1, since=-10), counted("gpu-1", "mlx5_5", 250, 2, since=190)]
+    world = story(*bounces, *again, until=900)
     assert not [i for i in world.incidents() if i.facts.get("link") == "link flaps"]
 
 
 def test_falls_that_only_counters_tell_are_falls() -> None:
-    rises = [counted("mlx5_5", 50 + 90 * i, 1 + i) for i in range(4)]
+    rises = [counted("gpu-1", "mlx5_5", 50 + 90 * i, 1 + i, since=90 * i - 10) for i in range(4)]
     assert story(*rises, until=900).only().facts["link"] == "link flaps"

@@ -13,12 +13,14 @@ from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Severity, Signal, signal
 from tests.streams.correlate.deliveries import Arrival, essence, on_time, outcome
 from tests.streams.correlate.link_stories import (
-    CABLES,
-    MANY,
+    CABLED,
+    all_lose,
+    bounce,
     closes_a_node,
     failing,
     flapping,
     rack,
+    ranks_beside,
     story,
     suffering,
 )
@@ -30,7 +32,6 @@ from tests.streams.correlate.world import (
     cluster,
     job,
     link,
-    nccl_error,
     nic,
     node_fact,
     not_ready,
@@ -84,8 +85,7 @@ def test_timeouts_of_ranks_that_wait_since_the_link_was_lost_follow_from_it() ->
 
 
 def test_a_hang_long_after_an_unused_port_went_down_is_not_its_fault() -> None:
-    silent = [r for r in range(32) if r // 8 != 2]
-    world = story(nic("n1", "eth5", 0), *timeouts("llama", silent, 2000, waited=600), until=2100)
+    world = story(nic("n1", "eth5", 0), *timeouts("llama", ranks_beside("n3"), 2000, waited=600), until=2100)
     link_fault, hang = world.incidents()
     assert (link_fault.family, link_fault.jobs, link_fault.certainty) == (
         "nic_link",
@@ -150,7 +150,7 @@ def test_of_two_interfaces_of_which_one_makes_errors_the_one_that_is_down_is_tol
 
 
 NO_INCIDENT: dict[str, list[Signal]] = {
-    "a link that came back": [nic("n2", "eth2", 0), nic("n2", "eth2", 4, cleared=True)],
+    "a link that came back": bounce("n2", "eth2", 0, 4),
     "one that a switch saw come back": [
         port("leaf-1", "Ethernet4", 0),
         port("leaf-1", "Ethernet4", 4, cleared=True),
@@ -197,14 +197,14 @@ def test_what_healthy_fabrics_say_opens_nothing(name: str) -> None:
 
 
 def test_a_link_that_is_up_again_ends_its_incident() -> None:
-    incident = story(nic("n2", "eth2", 0), nic("n2", "eth2", 150, cleared=True)).only()
+    incident = story(*bounce("n2", "eth2", 0, 150)).only()
     assert (incident.state, incident.closed_at) == (IncidentState.RESOLVED, at(150))
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_link_whose_return_is_shipped_half_a_minute_late_is_no_incident(backwards: bool) -> None:
-    lines = [nic("n2", "eth2", 0), nic("n2", "eth2", 2, cleared=True)]
-    world = World([*cluster({"llama": FOUR}), *CABLES])
+    lines = bounce("n2", "eth2", 0, 2)
+    world = World(CABLED)
     for moment, line in zip((0, 30), reversed(lines) if backwards else lines, strict=True):
         world.pass_to(moment)
         world.see(line)
@@ -213,7 +213,7 @@ def test_a_link_whose_return_is_shipped_half_a_minute_late_is_no_incident(backwa
 
 
 def test_a_link_that_is_down_for_a_minute_is_told_only_where_a_job_suffers() -> None:
-    minute = [nic("n2", "eth2", 0), nic("n2", "eth2", 60, cleared=True)]
+    minute = bounce("n2", "eth2", 0, 60)
     assert story(*minute).incidents() == []
     incident = story(*minute, *failing(31)).only()
     assert (incident.family, incident.root.node, incident.jobs) == ("nic_link", "n2", (job("llama"),))
@@ -271,9 +271,8 @@ def test_a_rebooted_host_has_no_broken_link() -> None:
 
 
 def test_error_counters_of_a_host_alone_are_no_incident_and_explain_no_hang() -> None:
-    silent = [r for r in range(32) if r // 8 != 2]
-    world = story(nic("n1", "mlx5_0", 0, subtype="symbol_errors"), *timeouts("llama", silent, 602), until=700)
-    hang = world.only()
+    errors = nic("n1", "mlx5_0", 0, subtype="symbol_errors")
+    hang = story(errors, *timeouts("llama", ranks_beside("n3"), 602), until=700).only()
     assert (hang.family, hang.root.node) == ("silent_node", "n3")
 
 
@@ -305,7 +304,7 @@ def test_a_port_that_the_subnet_manager_names_is_joined_with_the_host_behind_it(
 
 
 def test_a_switch_that_the_subnet_manager_names_without_cabling_is_no_node() -> None:
-    world = story(managed(0, node="ib-leaf-3", port="17"), managed(1, node="ib-leaf-3"), facts=[*CABLES])
+    world = story(managed(0, node="ib-leaf-3", port="17"), managed(1, node="ib-leaf-3"))
     assert world.incidents() == []
 
 
@@ -321,25 +320,16 @@ def test_a_hosts_own_port_as_the_subnet_manager_names_it_is_the_hosts(known_late
 
 
 STORIES: dict[str, tuple[list[Fact], list[Signal]]] = {
-    "a dead link": (
-        [*cluster({"llama": FOUR}), *CABLES],
-        [nic("n2", "eth2", 0), port("leaf-1", "Ethernet4", -0.3), *failing(31)],
-    ),
-    "a flapping link": ([*cluster({"llama": FOUR}), *CABLES], [*flapping(5), *failing(90)]),
-    "a bounce that costs a job": (
-        [*cluster({"llama": FOUR}), *CABLES],
-        [nic("n2", "eth2", 0), nic("n2", "eth2", 4, cleared=True), *failing(8)],
-    ),
-    "a leaf": (
-        rack(),
-        [*(nic(n, "eth2", 0.05 * i) for i, n in enumerate(MANY[:24])), *suffering(3, 9)],
-    ),
+    "a dead link": (CABLED, [nic("n2", "eth2", 0), port("leaf-1", "Ethernet4", -0.3), *failing(31)]),
+    "a flapping link": (CABLED, [*flapping(5), *failing(90)]),
+    "a bounce that costs a job": (CABLED, [*bounce("n2", "eth2", 0, 4), *failing(8)]),
+    "a leaf": (rack(), [*all_lose()[:24], *suffering(3, 9)]),
     "an uplink": (
-        [*cluster({"llama": FOUR}), *CABLES],
+        CABLED,
         [port("leaf-1", "Ethernet120", 0), port("spine-1", "Ethernet0", 0.5), *failing(20)],
     ),
     "a rail": (
-        [*cluster({"llama": FOUR}), *CABLES],
+        CABLED,
         [*(nic(n, "mlx5_1", 0.5 * i) for i, n in enumerate(FOUR)), *failing(20), not_ready("n1", 50)],
     ),
 }
@@ -365,17 +355,15 @@ def test_links_of_which_only_the_switch_tells_go_down_with_a_host_that_loses_pow
     world.see(port("leaf-1", "Ethernet4", -420, subtype="symbol_errors"))
     world.see(sign("node.power", "n3", -10, "psu"), sign("node.power", "n3", -9, "psu"))
     world.see(*(port("leaf-1", f"Ethernet{4 * i}", 0.1 * i) for i in range(8)), not_ready("n3", 60))
-    world.see(*(nccl_error("llama", rank, 9 + 0.1 * rank) for rank in range(8)))
+    world.see(*failing(9))
     world.pass_to(1200)
-    assert [(i.family, i.root.node) for i in world.incidents() if i.merged_into is None] == [
-        ("power_cooling", "n3")
-    ]
+    assert (world.only().family, world.only().root.node) == ("power_cooling", "n3")
 
 
 def test_a_link_of_a_host_that_lacks_one_power_input_goes_down_for_itself() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(sign("node.power", "n3", -54, "psu"), sign("node.power", "n3", -53, "psu_redundancy"))
-    world.see(nic("n3", "mlx5_2", 0), *(nccl_error("llama", rank, 9 + 0.1 * rank) for rank in range(16, 24)))
+    world.see(nic("n3", "mlx5_2", 0), *failing(9, range(16, 24)))
     world.pass_to(400)
     assert (world.only().family, world.only().root.node, world.only().jobs) == (
         "nic_link",

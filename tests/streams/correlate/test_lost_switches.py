@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from streams.model.clock import to_millis
 from streams.model.facts import NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState
-from tests.streams.correlate.link_stories import MANY, closes_a_node, failing, rack, story, suffering
+from tests.streams.correlate.link_stories import (
+    MANY,
+    all_lose,
+    closes_a_node,
+    counted,
+    failing,
+    rack,
+    ranks_beside,
+    story,
+    suffering,
+)
 from tests.streams.correlate.world import (
     FOUR,
     World,
@@ -26,8 +34,8 @@ from tests.streams.correlate.world import (
 )
 
 
-def outage(world: World, *, spread: float = 3) -> Incident:
-    world.see(*(nic(node, "eth2", spread * i / len(MANY)) for i, node in enumerate(MANY)))
+def outage(world: World) -> Incident:
+    world.see(*all_lose(apart=3 / len(MANY)))
     world.pass_to(8)
     world.see(*suffering(8, 9))
     world.pass_to(200)
@@ -53,7 +61,7 @@ def test_many_hosts_without_any_topology_are_still_one_fault_of_the_fabric() -> 
 
 def test_hosts_that_are_lost_with_their_leaf_are_part_of_it() -> None:
     world = World(rack())
-    world.see(*(nic(node, "eth2", 0.1 * i) for i, node in enumerate(MANY)))
+    world.see(*all_lose(apart=0.1))
     world.see(*(not_ready(node, 45 + 0.1 * i) for i, node in enumerate(MANY)))
     world.pass_to(300)
     assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-1")
@@ -61,9 +69,9 @@ def test_hosts_that_are_lost_with_their_leaf_are_part_of_it() -> None:
 
 def test_a_leaf_that_comes_back_ends_its_incident() -> None:
     world = World(rack())
-    world.see(*(nic(node, "eth2", 0.1 * i) for i, node in enumerate(MANY)))
+    world.see(*all_lose(apart=0.1))
     world.pass_to(60)
-    world.see(*(nic(node, "eth2", 90 + 0.1 * i, cleared=True) for i, node in enumerate(MANY)))
+    world.see(*all_lose(90, 0.1, cleared=True))
     world.pass_to(300)
     assert world.only().state is IncidentState.RESOLVED
 
@@ -73,12 +81,12 @@ def test_a_leaf_that_fails_again_within_the_hour_is_one_incident_though_some_lin
     again: int, incarnations: list[int]
 ) -> None:
     world = World(rack())
-    world.see(*(nic(node, "eth2", 0.1 * i) for i, node in enumerate(MANY)))
+    world.see(*all_lose(apart=0.1))
     world.pass_to(60)
-    world.see(*(nic(node, "eth2", 90 + 0.1 * i, cleared=True) for i, node in enumerate(MANY) if i % 8))
+    world.see(*(one for i, one in enumerate(all_lose(90, 0.1, cleared=True)) if i % 8))
     world.pass_to(again, step=10)
     assert world.only().state is IncidentState.RESOLVED
-    world.see(*(nic(node, "eth2", again + 0.1 * i) for i, node in enumerate(MANY)))
+    world.see(*all_lose(again, 0.1))
     world.pass_to(again + 100)
     found = [(i.family, i.incarnation) for i in world.incidents()]
     assert found == [("fabric_fault", number) for number in incarnations]
@@ -196,15 +204,16 @@ def test_jobs_that_fail_on_the_network_behind_an_uplink_are_its_victims() -> Non
 
 
 def test_a_rank_that_hangs_far_later_is_not_the_uplinks_fault() -> None:
-    silent = [r for r in range(32) if r // 8 != 2]
-    world = story(port("leaf-1", "Ethernet120", 0), *timeouts("llama", silent, 1602), until=1700)
+    world = story(port("leaf-1", "Ethernet120", 0), *timeouts("llama", ranks_beside("n3"), 1602), until=1700)
     assert [i.family for i in world.incidents()] == ["fabric_fault", "silent_node"]
     assert world.incidents()[0].jobs == ()
 
 
+UPLINKS = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
+
+
 def test_uplinks_of_many_leaves_to_one_spine_are_the_spine() -> None:
-    cables = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
-    world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=cables)
+    world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=UPLINKS)
     assert world.incidents() == []
     world.pass_to(1230, step=10)
     assert (world.only().family, world.only().root.key) == ("fabric_fault", "switch/spine-1")
@@ -212,11 +221,8 @@ def test_uplinks_of_many_leaves_to_one_spine_are_the_spine() -> None:
 
 @pytest.mark.parametrize("both", [False, True], ids=["its ports are not known", "all of its ports are known"])
 def test_a_spine_that_restarts_without_harm_is_no_incident(both: bool) -> None:
-    cables = [link(f"leaf-{i}", "Ethernet120", peer="spine-1", peer_port=f"Ethernet{i}") for i in range(6)]
-    if both:
-        cables += [
-            link("spine-1", f"Ethernet{i}", peer=f"leaf-{i}", peer_port="Ethernet120") for i in range(6)
-        ]
+    ends = [link("spine-1", f"Ethernet{i}", peer=f"leaf-{i}", peer_port="Ethernet120") for i in range(6)]
+    cables = [*UPLINKS, *ends] if both else UPLINKS
     world = story(*(port(f"leaf-{i}", "Ethernet120", 0.2 * i) for i in range(6)), facts=cables)
     world.pass_to(900, step=10)
     world.see(*(port(f"leaf-{i}", "Ethernet120", 900 + i, cleared=True) for i in range(6)))
@@ -243,13 +249,11 @@ def test_an_interface_whose_counter_is_read_minutes_later_stays_its_switchs() ->
     cables = [
         link(f"leaf-{k}", f"e{i}", host, nic=f"mlx5_{k + 5}") for i, host in enumerate(hosts) for k in (1, 2)
     ]
-    more: dict[str, Any] = {"series": "s1", "since_ms": to_millis(at(60)), "reached": 2, "count": 1}
-    late = [nic(host, "mlx5_6", 130 + i, subtype="link_downed", **more) for i, host in enumerate(hosts[:3])]
-    told = [
+    world = story(
         *(port("leaf-1", f"e{i}", 0.1 * i) for i in range(3, 8)),
         *(nic(host, "ibs5", 0.1 * i) for i, host in enumerate(hosts)),
-        *late,
-    ]
-    world = story(*told, facts=[*cluster({"moe": hosts}), *cables], until=600)
-    (incident,) = [i for i in world.incidents() if i.merged_into is None]
-    assert (incident.family, incident.root.switch) == ("fabric_fault", "leaf-1")
+        *(counted(host, "mlx5_6", 130 + i, 2, since=60) for i, host in enumerate(hosts[:3])),
+        facts=[*cluster({"moe": hosts}), *cables],
+        until=600,
+    )
+    assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-1")
