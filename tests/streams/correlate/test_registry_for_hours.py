@@ -199,5 +199,5 @@ def test_failures_in_any_order_make_the_same_stretches() -> None:
     ]
 
 
-def test_a_stretch_ends_no_later_than_a_service_is_taken_to_be_well() -> None:
-    assert service_policy().over >= GOES_ON
+def test_a_stretch_ends_when_a_service_is_taken_to_be_well() -> None:
+    assert service_policy().over == GOES_ON
