@@ -14,7 +14,7 @@ from runbooks.language.lint import LintFinding
 from streams.config.settings import CorrelatorSettings
 from streams.config.table_overlay import ROOTS, unknown_files
 from streams.correlate.job_rules.connection_votes import VoteTable
-from streams.correlate.job_rules.services import ServicePolicy
+from streams.correlate.job_rules.service_policy import ServicePolicy
 from streams.correlate.node_rules.node_death import DeathPolicy
 from streams.correlate.node_rules.node_outages import OutagePolicy
 from streams.correlate.node_rules.part_policy import PartPolicy

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_complaints import Complaints
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.other_workloads import OtherWorkloads, named
 from streams.correlate.job_rules.refusals import Owner
+from streams.correlate.job_rules.service_policy import REGISTRY, WEBHOOK
 from streams.correlate.job_rules.services import (
-    REGISTRY,
-    WEBHOOK,
-    Complaints,
     Shortage,
     complaints,
     is_of_resolver,

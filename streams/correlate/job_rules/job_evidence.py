@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
+from streams.correlate.job_rules.job_complaints import is_retry
 from streams.correlate.job_rules.pod_failures import PodTimes, is_exception, is_exit, is_of_pace
 from streams.correlate.job_rules.rank_reports import Rank, RankReport
-from streams.correlate.job_rules.services import Shortage, is_retry
+from streams.correlate.job_rules.services import Shortage
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind

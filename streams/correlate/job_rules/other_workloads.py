@@ -16,18 +16,10 @@ from typing import TypeVar
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted
+from streams.correlate.job_rules.job_complaints import Complaints, is_firm
 from streams.correlate.job_rules.refusals import Owner
-from streams.correlate.job_rules.services import (
-    REGISTRY,
-    WEBHOOK,
-    Complaints,
-    complaints,
-    is_firm,
-    lasting_for,
-    service_policy,
-    thinned,
-    words,
-)
+from streams.correlate.job_rules.service_policy import REGISTRY, WEBHOOK, service_policy
+from streams.correlate.job_rules.services import complaints, lasting_for, thinned, words
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import SERVERS, Place, PlaceKind
 from streams.correlate.state.pod_jobs import job_told_of

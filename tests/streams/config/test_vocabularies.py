@@ -7,7 +7,7 @@ import pytest
 
 from streams.config.table_overlay import VARIABLE
 from streams.config.yaml_tables import load_table
-from streams.correlate.job_rules.services import ServicePolicy
+from streams.correlate.job_rules.service_policy import ServicePolicy
 from streams.correlate.node_rules.part_policy import PartPolicy
 from streams.correlate.policy.families import FILE as FAMILIES
 from streams.correlate.policy.families import Families

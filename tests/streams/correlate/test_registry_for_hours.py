@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streams.correlate.cause_sources.services import ServiceCauses
-from streams.correlate.job_rules.services import service_policy
+from streams.correlate.job_rules.service_policy import service_policy
 from streams.correlate.state.rows import GOES_ON, PodRow, with_lasting
 from streams.model.entity import PodRef
 from streams.model.incident import Incident, IncidentState
