@@ -49,7 +49,7 @@ def weighed_roots(
     closed: Mapping[str, datetime],
     config: Config,
     *,
-    missed_alone: bool = True,
+    missed_alone: bool,
 ) -> NodeRoots:
     """Let each root take in what follows from it; weak ones come last, whatever their rank.
 

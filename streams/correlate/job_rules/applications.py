@@ -168,7 +168,7 @@ def numbered(
     count: int,
     closed: Mapping[int, datetime],
     config: Config,
-    crashed_on: Callable[[Burst], str | None] = lambda burst: None,
+    crashed_on: Callable[[Burst], str | None],
 ) -> Iterator[tuple[int, Burst]]:
     """Each burst with the number of its fault, counted from `count` on, in order of time.
 

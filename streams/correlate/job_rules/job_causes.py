@@ -36,7 +36,7 @@ def application_root(
     count: int,
     config: Config,
     *,
-    follows_gpu: bool = False,
+    follows_gpu: bool,
 ) -> Hypothesis | None:
     """The job's own code, by what its processes left each time it failed so; None where that says nothing by itself.
 

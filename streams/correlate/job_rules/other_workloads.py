@@ -111,7 +111,7 @@ class OtherWorkloads:
             for key, (owner, mine) in by_owner.items()
         ]
 
-    def kept_from_starting(self, h: Hypothesis, shown: Sequence[JobRef] = ()) -> list[JobRef]:
+    def kept_from_starting(self, h: Hypothesis, shown: Sequence[JobRef]) -> list[JobRef]:
         """The workloads that a shared fault keeps from starting, by their own words; by key, in order.
 
         Those that are `shown` already are among them, also when their lines are forgotten, but for pods that turned out to be a

@@ -117,7 +117,7 @@ def platform_blockers(
     failed: Sequence[Sighting],
     pods: Mapping[str, PodTimes],
     config: Config,
-    at_once: Collection[str] = (),
+    at_once: Collection[str],
 ) -> list[PlatformBlocker]:
     """What the platform did to a job, in order of time and cut at silences; what did not last is left out.
 

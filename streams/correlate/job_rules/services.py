@@ -126,9 +126,9 @@ def service_faults(
     name: str,
     heard: Sequence[Complaints],
     incarnations: Incarnations,
-    own_pods: Sequence[Sighting] = (),
-    others: Sequence[Complaints] = (),
-    created: Created | None = None,
+    own_pods: Sequence[Sighting],
+    others: Sequence[Complaints],
+    created: Created,
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
@@ -144,7 +144,7 @@ def service_faults(
         others = _in_words_of(heard, others)
     by_jobs = JobComplaints(kind, heard, others)
     owner = by_jobs.owner
-    refusals = _Refusals((*heard, *others), created or {})
+    refusals = _Refusals((*heard, *others), created)
     lines = sorted((s for one in (*heard, *others) for s in one.sightings), key=order)
     intervals = []
     for stretch in _stretches(lines, (*heard, *others)):

@@ -210,7 +210,7 @@ def outages(
     topology: Topology,
     of_parts: Collection[str],
     incarnations: Incarnations,
-    control: Sequence[Hypothesis] = (),
+    control: Sequence[Hypothesis],
 ) -> Outages:
     """The times when many nodes were NotReady together. `of_parts` are hypotheses that a part's own fault accounts for.
 

@@ -67,7 +67,7 @@ def troubles_of(
     hypotheses: Iterable[Hypothesis],
     gone_alone: Sequence[Hypothesis],
     parts: tuple[Part, ...],
-    guessed: tuple[str, ...] = (),
+    guessed: tuple[str, ...],
 ) -> tuple[Trouble, ...]:
     """A node's hypotheses that count as trouble. A NotReady counts where nothing else explains it, or where power may."""
     found = [h for h in hypotheses if _counts(h)]

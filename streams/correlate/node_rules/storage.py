@@ -169,7 +169,7 @@ def _without_hiccups(
 
 
 def _with_quiet_ends(
-    outages: Sequence[tuple[str, Outage]], known: int, told: Sequence[tuple[str, Outage]] = ()
+    outages: Sequence[tuple[str, Outage]], known: int, told: Sequence[tuple[str, Outage]]
 ) -> list[tuple[str, Outage]]:
     """Outages of one system, with an end for those on a few nodes of which nothing more was said.
 

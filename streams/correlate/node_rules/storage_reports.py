@@ -52,10 +52,10 @@ def storage_reports(
     host: str,
     seen: Iterable[Sighting],
     hypotheses: Sequence[Hypothesis],
-    names: frozenset[str] | None = frozenset(),
-    gone_alone: Sequence[Hypothesis] = (),
+    names: frozenset[str] | None,
+    gone_alone: Sequence[Hypothesis],
     *,
-    only: bool = False,
+    only: bool,
 ) -> StorageReports:
     """The evidence about storage in the sightings and hypotheses of a host. `names` are those of `StorageReports`.
 

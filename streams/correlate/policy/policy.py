@@ -199,9 +199,7 @@ class Policy(Strict):
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 
-    def severity_of(
-        self, family: str, usual: Severity, jobs: int, gpus: int, *, spared: bool = False
-    ) -> Severity:
+    def severity_of(self, family: str, usual: Severity, jobs: int, gpus: int, *, spared: bool) -> Severity:
         """How grave an incident is that hits so many jobs and stops so many GPUs, or lets what runs there go on (`spared`)."""
         found = (row.severity for row in self.severity if row.fits(family, jobs, gpus, spared=spared))
         return next(found, usual)
