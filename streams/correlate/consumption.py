@@ -20,7 +20,7 @@ from streams.correlate.faust_app import App
 from streams.kafka import clients
 from streams.kafka.read_progress import ReadProgress
 from streams.kafka.topics import INVENTORY, SIGNALS, TICKS, Topic
-from streams.model.clock import Clock
+from streams.model.clock import utc_now
 from streams.model.errors import Unreachable
 
 log = structlog.get_logger(__name__)
@@ -48,13 +48,10 @@ class _Partition:
 class Consumption:
     """Positions of the owned partitions. Starts over after each rebalance (`reset`)."""
 
-    def __init__(
-        self, app: App, kafka_settings: KafkaSettings, settings: CorrelatorSettings, clock: Clock
-    ) -> None:
+    def __init__(self, app: App, kafka_settings: KafkaSettings, settings: CorrelatorSettings) -> None:
         self._app = app
         self._kafka = kafka_settings
         self._tick_s = settings.tick_s
-        self._clock = clock
         # Half of it: what is read meanwhile must not be forgotten before it is evaluated.
         self._longest_backlog = timedelta(minutes=settings.retention_minutes) / 2
         self._partitions: dict[int, _Partition] = {}
@@ -107,16 +104,14 @@ class Consumption:
 
     def time_of(self, partition: int, at: datetime | None) -> datetime | None:
         """`at` where time may pass in a partition, else None."""
-        if self._of(partition).is_current or (at is not None and self._clock() - at > self._longest_backlog):
+        if self._of(partition).is_current or (at is not None and utc_now() - at > self._longest_backlog):
             return at
         return None
 
     async def tick_time(self, partition: int) -> datetime | None:
         """The time that a tick of the partition carries now; None while no time may pass there."""
-        known, now = (
-            self._of(partition),
-            self._clock(),
-        )  # before the check: what comes after it is later than this tick
+        # Before the check: what comes after it is later than this tick.
+        known, now = self._of(partition), utc_now()
         known.is_current = known.is_current or await self._has_read_takeover(partition)
         return self.time_of(partition, now if await self._has_caught_up(partition) else known.read_at)
 

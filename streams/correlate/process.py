@@ -43,7 +43,7 @@ from streams.correlate.write_ahead import ClusterEngine, Records, StepEngine, Ta
 from streams.kafka import clients
 from streams.kafka.topics import INVENTORY, SIGNALS, TICKS, partition_of
 from streams.model import crash_points
-from streams.model.clock import Clock, parse_rfc3339, utc_now
+from streams.model.clock import parse_rfc3339, utc_now
 from streams.model.errors import BadInput, Unreachable
 from streams.model.garbage import collect_seldom, include_again
 from streams.model.pulse import PARTITIONS, STATE, WAITS_FOR, Pulse
@@ -75,7 +75,6 @@ class Correlator:
         settings: CorrelatorSettings,
         make_engine: Callable[[str, Rows], StepEngine],
         *,
-        clock: Clock = utc_now,
         pulse: Pulse | None = None,
         metrics: Metrics | None = None,
         at: crash_points.CrashHook = crash_points.ignore,
@@ -93,15 +92,14 @@ class Correlator:
         self._failure: asyncio.Future[None] | None = None
         self._app = build_app(kafka_settings)
         self._ownership = Ownership(self._app, kafka_settings)
-        self._consumption = Consumption(self._app, kafka_settings, settings, clock)
+        self._consumption = Consumption(self._app, kafka_settings, settings)
         metrics = metrics or Metrics("correlator")
-        self._figures = CorrelatorFigures(metrics, clock)
+        self._figures = CorrelatorFigures(metrics, utc_now)
         CorrelatorLag(
             kafka_settings, self._consumption, metrics, self._pulse, lambda: not self._ownership.settled
         )
         self._output = Output(kafka_settings, self._pulse, self._figures.buried)
         self._spans = IncidentSpans()
-        self._clock = clock
         self._changelog = Changelog(kafka_settings, beat=self._pulse.beat)
         self._app.agent(self._source(), name="correlate", concurrency=1)(self._correlate)
         self._app.on_partitions_revoked.connect(self._lose_ownership)
@@ -257,7 +255,7 @@ class Correlator:
             self._figures.published(changes)
             self._at(crash_points.CORRELATOR_AFTER_PUBLISH)
             engine.clear()
-            self._spans.published(changes, traced, self._clock())
+            self._spans.published(changes, traced, utc_now())
         return term == self._ownership.term
 
     async def _engine(self, cluster: str, number: int, term: int) -> ClusterEngine | None:
@@ -273,7 +271,7 @@ class Correlator:
         if not await self._ownership.holds(number, term):
             return None
         await self._output.publish(again, number)
-        self._spans.published(again, None, self._clock())
+        self._spans.published(again, None, utc_now())
         if term != self._ownership.term:
             return None
         self._engines[cluster] = engine
