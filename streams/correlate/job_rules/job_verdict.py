@@ -101,23 +101,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     torn_down: list[Burst] = []
     firsts = AccusedHosts(evidence, config)
     for number, burst in numbered_bursts(faults, count, evidence.own_closed, config, firsts.crashed_on):
-        # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
-        late = config.skew if burst.is_shared else None
         own = burst.speaks_for_itself
-        cause = explaining(
-            evidence, burst.start, burst.start, burst.end, config, late=late, by_network=not own
-        )
-        if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
-            # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
-            cause = explaining(
-                evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
-            )
-        if cause is None and not own and not burst.is_shared:
-            cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
-            cause = cause or broken_before(evidence, burst.start, config)
-        if cause is None and not own:
-            cause = evicting_node(evidence, burst.start, burst.start, config)
-        if cause is not None:
+        if (cause := _explaining_burst(evidence, burst, config)) is not None:
             verdict.claim(cause.id, burst, burst.sightings)
         elif not own and not burst.is_mute and (service := for_a_service(evidence, burst)) is not None:
             verdict.claim(service, burst, burst.sightings)
@@ -178,6 +163,25 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     claim_waits(evidence, verdict, config)
     claim_late_joins(late_joins, evaluate_blockers(evidence, verdict, config), verdict)
     return verdict
+
+
+def _explaining_burst(evidence: JobEvidence, burst: Burst, config: Config) -> Hypothesis | None:
+    """What is known to be wrong besides the job and explains what its processes left."""
+    # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
+    late = config.skew if burst.is_shared else None
+    own = burst.speaks_for_itself
+    cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late, by_network=not own)
+    if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
+        # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
+        cause = explaining(
+            evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
+        )
+    if cause is not None or own:
+        return cause
+    if not burst.is_shared:
+        cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
+        cause = cause or broken_before(evidence, burst.start, config)
+    return cause or evicting_node(evidence, burst.start, burst.start, config)
 
 
 def _accuse_by_starts(
@@ -246,11 +250,14 @@ def _judge_hang(
     wandering: Mapping[datetime, HangFinding],
     barred: Unreached | None,
 ) -> None:
+    """The first of these: claim a hang for what explains it, accuse a node or a switch of it, or add it as one of the job."""
     finding = wandering.get(episode.start) or finding_of(evidence, episode, config)
+    teardown = _teardown(torn_down, episode, config)
+    lines = [*episode.lines, *teardown]
     evicting = evicting_node(evidence, episode.start, episode.start, config)
     why = evicting.id if evicting is not None else for_a_service(evidence, episode)
     if why is not None and finding.certainty is not Certainty.DECISIVE:
-        verdict.claim(why, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
+        verdict.claim(why, episode, lines)
         return
     shared = (
         storm_for(evidence, episode, finding, config)
@@ -272,7 +279,6 @@ def _judge_hang(
         # What is silent may stand on a node that Slurm has not missed yet. That the job is there, nobody may know either.
         partial = any(map(is_partial, placed_at(evidence.placements, episode.start, config)))
         ready_at = max(ready_at, (episode.seen_at if partial else episode.start) + config.missed_late)
-    teardown = _teardown(torn_down, episode, config)
     if (
         barred is not None
         and not finding.mismatch
@@ -280,13 +286,13 @@ def _judge_hang(
         and not _got_over(evidence, episode, ready_at)
     ):
         verdict.doubted.setdefault(barred.cause.id, ready_at)
-        verdict.claim(barred.cause.id, episode, [*episode.lines, *teardown])
+        verdict.claim(barred.cause.id, episode, lines)
         return
     candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
         verdict.blames.append(blame)
         suspect = Suspect(Place(PlaceKind.SWITCH, blame.switch))
-        verdict.claim(suspect, episode, [*episode.lines, *teardown])
+        verdict.claim(suspect, episode, lines)
         return
     there = placed_at(evidence.placements, episode.start, config)
     host = suspected_host(finding, there)
@@ -299,7 +305,7 @@ def _judge_hang(
     gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
     gone = gone or unheard_node(evidence, episode, finding, config)
     if gone is not None:
-        verdict.claim(gone.id, episode, [*episode.lines, *teardown])
+        verdict.claim(gone.id, episode, lines)
         return
     deaths = only_deaths(episode.reports)
     if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
@@ -336,7 +342,7 @@ def _judge_hang(
             finding, node = of_program, None
             lead = min((mine, *alike), key=lambda b: (b.start, b.job.key))
             if (root := next((h for h in evidence.kin_roots if lead.job in h.jobs[:1]), None)) is not None:
-                verdict.claim(root.id, episode, [*episode.lines, *teardown])
+                verdict.claim(root.id, episode, lines)
                 return
     if node is not None and (not deaths or finding.rule == RULE):
         audience = (
@@ -354,7 +360,7 @@ def _judge_hang(
         # As long as where the culprit is likely: it is named for its sign, not by the ranks.
         settled = ready_at if finding.complete else max(ready_at, episode.seen_at + config.doubt_settle)
         verdict.doubted.setdefault(weak.id, settled)
-        verdict.claim(weak.id, episode, [*episode.lines, *teardown])
+        verdict.claim(weak.id, episode, lines)
         return
     if finding.vote is not None and finding.vote.rule in (ONE_PAIR, NO_COMMON_END) and not finding.mismatch:
         # Other jobs that fail so at this moment are told of by this one, and this one by them; dead nodes are missed before that.
@@ -365,18 +371,18 @@ def _judge_hang(
     else:
         network = still_between_jobs(evidence, episode, finding, config)
     if network is not None:
-        verdict.claim(network.id, episode, [*episode.lines, *teardown])
+        verdict.claim(network.id, episode, lines)
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     if finding.rule == WANDERS and (
         known := next((h for h in verdict.hypotheses if h.rule == WANDERS), None)
     ):
-        verdict.claim(known.id, episode, [*episode.lines, *teardown])
+        verdict.claim(known.id, episode, lines)
         return
     if finding.mismatch:
         verdict.mismatched = True
         if (before := resubmission_of(finding, episode, evidence, config)) is not None:
-            verdict.claim(before.id, episode, [*episode.lines, *teardown])
+            verdict.claim(before.id, episode, lines)
             return
     hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown, config)
     verdict.hypotheses.append(hypothesis)
@@ -400,9 +406,8 @@ def _blame(switch: str, vote: Vote, evidence: JobEvidence, episode: Episode, rea
 def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:
     """When a hang may open an incident: the less is proven, the longer it waits for ranks that have not reported."""
     if only_deaths(episode.reports):
-        return (
-            episode.seen_at + config.restart_settle
-        )  # however many tell of it, the next try may be under way
+        # However many tell of it, the next try may be under way.
+        return episode.seen_at + config.restart_settle
     if finding.complete:
         return episode.seen_at
     # Connections to a dead node fail long before its kubelet is missed: errors that name nobody wait for that.
@@ -479,9 +484,8 @@ def _did_no_harm(burst: Burst, evidence: JobEvidence, hangs: Sequence[Episode], 
     if any(p.succeeded and p.node in burst.nodes for p in ended):
         return True
     if any(hang.start - config.before <= burst.start <= hang.reported_at + config.together for hang in hangs):
-        return (
-            False  # also where containers start again in the same pods, and the job goes on within the minute
-        )
+        # Also where containers start again in the same pods, and the job goes on within the minute.
+        return False
     moved = any(burst.end + config.together < at <= until for at in evidence.moved)
     if moved and not any(burst.start < p.start <= until for p in evidence.placements):
         return True

@@ -77,9 +77,8 @@ def node_down(
     `usual` is how long a node that went at a time may be away when somebody works on it.
     """
     found = []
-    lasting = [
-        i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle
-    ]  # a kubelet that restarts is NotReady for less
+    # A kubelet that restarts is NotReady for less.
+    lasting = [i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle]
     # A node that is worked on minutes after it was away for another reason goes for the work, and the other way round.
     for session in incarnations.sessions(
         root,

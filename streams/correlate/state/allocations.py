@@ -185,9 +185,8 @@ def speaker(seen: Sighting) -> tuple[JobRef, str, int | None] | None:
     if seen.kind == SignalKind.NODE_MEMORY:
         number, where = seen.text("slurm_job"), seen.entity.node
         if RELAYED in seen.attributes or not number or not where:
-            return (
-                None  # a program that prints a kernel's line could place any job, and excuse its hang by it
-            )
+            # A program that prints a kernel's line could place any job, and excuse its hang by it.
+            return None
         return JobRef(SLURM_JOB, "", number), where, None
     pod, rank = seen.entity.pod, seen.entity.rank
     if pod is None or not is_slurm(pod):
