@@ -107,22 +107,20 @@ def storage_faults(
     reached += [frozenset(fault.hypothesis.nodes) for fault in (*of_named, *alone)]
     gone = [(node, h) for node, w in evidence for h in w.gone]
     for i, (fault, parts) in enumerate(zip(found, taken, strict=True)):
-        if len(set(parts.values())) >= families().shared.storage.nodes and SPARED in fault.hypothesis.facts:
-            facts = {name: fact for name, fact in fault.hypothesis.facts.items() if name != SPARED}
-            found[i] = fault = replace(fault, hypothesis=replace(fault.hypothesis, alone=True, facts=facts))
+        h = fault.hypothesis
+        if len(set(parts.values())) >= families().shared.storage.nodes and SPARED in h.facts:
+            facts = {name: fact for name, fact in h.facts.items() if name != SPARED}
+            h = replace(h, alone=True, facts=facts)
         waiting = reached[i] | frozenset(parts.values())
-        servers = servers_of(fault.hypothesis, evidence, known, within)
-        parts |= servers
-        if servers:
+        if servers := servers_of(h, evidence, known, within):
+            parts |= servers
             hosts = tuple(sorted(set(servers.values())))
-            why = f"{fault.hypothesis.why}. {of_servers(evidence, servers)}"
-            facts = {**fault.hypothesis.facts, SERVERS: hosts[:_MAX_SERVERS]}
-            h = replace(fault.hypothesis, why=why, facts=facts)
-            found[i] = replace(fault, hypothesis=h)
-        with_it = list(_gone_with(fault.hypothesis, [(n, h) for n, h in gone if n in waiting], known))
-        parts |= {h.id: node for node, h, until in with_it if until is None}
-        left = {h.id: until for _, h, until in with_it if until is not None}
-        found[i] = replace(found[i], parts=parts, left=left)
+            why = f"{h.why}. {of_servers(evidence, servers)}"
+            h = replace(h, why=why, facts={**h.facts, SERVERS: hosts[:_MAX_SERVERS]})
+        with_it = list(_gone_with(h, [(n, away) for n, away in gone if n in waiting], known))
+        parts |= {away.id: node for node, away, until in with_it if until is None}
+        left = {away.id: until for _, away, until in with_it if until is not None}
+        found[i] = replace(fault, hypothesis=h, parts=parts, left=left)
     return found + hanging
 
 
