@@ -16,7 +16,7 @@ from streams.correlate.state.node_work import is_of_drain, work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import Groups, NodeRow, PodRow, PortRow, of_kind
+from streams.correlate.state.rows import Groups, JobRow, NodeRow, PodRow, PortRow, of_kind
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.kinds import SignalKind
@@ -70,32 +70,28 @@ class Retention:
         touched |= self._facts.forget_gpu_hosts(now)
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
-        for name in [
-            n for n, job in self._state.jobs.items() if job.allocations or job.asked or job.outcomes
-        ]:
+        for name in [name for name, job in self._state.jobs.items() if _is_known_by_scheduler(job)]:
             if name not in open_jobs:
                 touched |= self._facts.forget_allocations(job_ref(name), cut, now)
         for name, job in list(self._state.jobs.items()):
-            # A job whose kind is not watched has no fact and no tombstone: it is gone with its last pod.
-            unwatched = job.fact is None and job.gone_at is None
-            gone = (
-                job.is_gone and job.gone_at is not None and job.gone_at < cut
-                if not unwatched
-                else not (
-                    job.allocations
-                    or job.asked
-                    or job.outcomes
-                    or self._topology.placements.names_of(name)
-                    or self._topology.pod_jobs.unplaced(name)
-                )
-            )
-            if gone and name not in open_jobs:
+            if name not in open_jobs and self._has_ended(name, job, cut):
                 self._state.jobs.drop(name)
         for name, base in list(self._state.bases.items()):
             if base.until < now - config.bases_kept:
                 self._state.bases.drop(name)
         self._topology.pod_jobs.forget_failures()
         return touched
+
+    def _has_ended(self, name: str, job: JobRow, cut: datetime) -> bool:
+        """Whether a job was gone by then. One of a kind that is not watched has no fact and no end: it goes with its last pod."""
+        if job.fact is not None or job.gone_at is not None:
+            return job.is_gone and job.gone_at is not None and job.gone_at < cut
+        topology = self._topology
+        return not (
+            _is_known_by_scheduler(job)
+            or topology.placements.names_of(name)
+            or topology.pod_jobs.unplaced(name)
+        )
 
     def kept_since(self, place: Place, cut: datetime, config: Config) -> datetime:
         """From when on what was seen at a place is kept that no incident holds: `cut`, or earlier (`_forget_before`)."""
@@ -218,6 +214,11 @@ class Retention:
                     unlisted[kind].discard(name)
                     store.drop(name)
         unlisted["pod"].intersection_update(self._state.pods)
+
+
+def _is_known_by_scheduler(job: JobRow) -> bool:
+    """Whether anything is kept of a job without an object: where it ran, that its end was asked for, how it ended."""
+    return bool(job.allocations or job.asked or job.outcomes)
 
 
 def _names_nics(place: NodeRow | PortRow, cut: datetime) -> bool:
