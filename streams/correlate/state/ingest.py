@@ -8,7 +8,7 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job
 from streams.correlate.policy.link_parts import is_failing, is_order, placed
-from streams.correlate.sightings import Sighting, added, order, sighting, tray_of
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order, sighting, tray_of
 from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
     is_by_slurm,
@@ -28,12 +28,14 @@ from streams.correlate.state.place import Place, Touched, of_storage, of_whole
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
+    LastingFailure,
     Naming,
     NodeRow,
     ObservedRank,
     PodRow,
     RunsRow,
     Save,
+    goes_without_saying,
     with_lasting,
     with_own_work,
     with_progress,
@@ -81,6 +83,19 @@ class Ingest:
         self._topology = topology
         self._facts = FactRows(state, topology)
         self._retention = Retention(state, topology, self._facts)
+        self._stored_lasting = self._lasting_again()
+
+    def _lasting_again(self) -> dict[str, tuple[LastingFailure, ...]]:
+        """Let pods' failures for services last up to their latest kept lines. Returns what is stored of them, by pod."""
+        stored = {name: row.lasting for name, row in self._state.pods.items() if row.lasting}
+        for name, lasting in stored.items():
+            first = min(one.since for one in lasting)
+            for seen in self._state.seen_at("pod", name):
+                # The first of many lines are kept, too: their stretch may have made room for later ones.
+                if seen.at >= first and (service := _service_of(seen)) is not None:
+                    row = self._state.pods[name]
+                    self._state.pods.hold(name, with_lasting(row, service, seen.at))
+        return stored
 
     def everything(self) -> Touched:
         """All that anything was seen of: what a start has to evaluate."""
@@ -174,6 +189,8 @@ class Ingest:
     def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
         """Forget what is old and part of nothing open (`Retention.prune`). Returns what was touched by it."""
         touched = self._retention.prune(now, config, open_jobs, places)
+        for name in self._stored_lasting.keys() - self._state.pods.keys():
+            del self._stored_lasting[name]
         # A name that two hosts shared is the other's alone, once nothing is kept of the one.
         self._rename(self._retention.forget_names(), touched)
         return touched
@@ -335,7 +352,7 @@ class Ingest:
             key = f"{seen.kind}|{rank}|{text('pg')}|{text('pg_rank')}|{text('subtype')}"
         is_kept = self._state.pods.see(name, key, seen)
         # Also of a line that is not kept: it is why those around it are one failure.
-        if self._lasts(name, seen) or is_kept:
+        if self._lasts(name, key, seen) or is_kept:
             self._topology.pod_jobs.enter_unplaced(name)
             self._topology.pod_jobs.fail(name, seen)
             jobs = self._topology.pod_jobs.jobs_of(name)
@@ -344,14 +361,26 @@ class Ingest:
                 touched.pods.add(name)
             self._rename(self._topology.names.record(seen, ("pod", name)), touched)
 
-    def _lasts(self, pod: str, seen: Sighting) -> bool:
-        """Keep since when a pod fails for a service that others share; False when that is known."""
-        rule = families().rule(seen) if seen.firing and seen.kind in FAILURES else None
-        if rule is None or rule.shares is None:
+    def _lasts(self, pod: str, group: str, seen: Sighting) -> bool:
+        """Keep since when a pod fails for a service that others share; False when that is known.
+
+        A pod that tries again for hours says so a thousand times. That its failure goes on is written only when its latest lines,
+        which are stored as well, would not show it after a restart.
+        """
+        service = _service_of(seen)
+        if service is None:
             return False
-        service = f"{rule.shares}/{rule.named_service(seen)}"[:MAX_SERVICE]
         row = self._state.pods.get(pod, PodRow())
-        return self._state.pods.put(pod, with_lasting(row, service, seen.at))
+        new = with_lasting(row, service, seen.at)
+        lines, lasting = row.seen.get(group, ()), new.lasting or ()
+        # Of many lines the middle was dropped: between the latest there is no other. One that comes late makes room, too.
+        kept_since = lines[-KEPT_EACH_END:][0].at if lines else seen.at
+        if not goes_without_saying(self._stored_lasting.get(pod, ()), lasting, kept_since):
+            self._stored_lasting[pod] = lasting
+            self._state.pods.write(pod, new)
+        elif new.lasting != row.lasting:
+            self._state.pods.hold(pod, new)
+        return new.lasting != row.lasting
 
     def _is_crowded_by_objects(self, job: JobRef) -> bool:
         """Whether objects that are no known jobs have had their half of the room for what only signals name.
@@ -460,6 +489,14 @@ class Ingest:
         # After they are gone from here: a pod's sighting comes back to the same row, under its node's other name.
         for new in moved.values():
             self._keep(new, touched)
+
+
+def _service_of(seen: Sighting) -> str | None:
+    """The service that others share and a pod fails for, as a stretch of it is called; None where it fails for none."""
+    rule = families().rule(seen) if seen.firing and seen.kind in FAILURES else None
+    if rule is None or rule.shares is None:
+        return None
+    return f"{rule.shares}/{rule.named_service(seen)}"[:MAX_SERVICE]
 
 
 def _tells_its_place(seen: Sighting) -> bool:

@@ -492,6 +492,20 @@ def with_lasting(row: PodRow, service: str, at: datetime) -> PodRow:
     return replace(row, lasting=tuple(latest[-MAX_LASTING:]))
 
 
+def goes_without_saying(
+    stored: Iterable[LastingFailure], now: Iterable[LastingFailure], kept_since: datetime
+) -> bool:
+    """Whether stretches follow from those that are stored and the lines that are kept, all of them from `kept_since` on.
+
+    So they do where only a stretch that is known goes on, and what is stored of it reaches to those lines.
+    """
+    known = {(one.service, one.since): one.until for one in stored}
+    grown = {(one.service, one.since): one.until for one in now}
+    return known.keys() == grown.keys() and all(
+        until == known[key] or kept_since - known[key] <= GOES_ON for key, until in grown.items()
+    )
+
+
 def with_pod_gone(row: PodRow, at: datetime) -> PodRow:
     """The row with a tombstone in it."""
     return replace(row, gone=tuple(sorted({*row.gone, at})[-MAX_GONE:]))

@@ -67,6 +67,15 @@ class RowStore(dict[str, V]):
         self.changed.add(name)
         return True
 
+    def hold(self, name: str, row: V) -> None:
+        """Keep a row that sees the same, without writing it: what is new in it follows from what is stored."""
+        self[name] = row
+
+    def write(self, name: str, row: V) -> None:
+        """Keep a row that sees the same, and write it with what was only held until now."""
+        self[name] = row
+        self.changed.add(name)
+
     def drop(self, name: str) -> None:
         """Forget a row."""
         if self.pop(name, None) is not None:
