@@ -20,6 +20,9 @@ Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 SHARES = "shares"
 """The attribute for what the labels of a host's metrics say that it shares with others: `kind=name` each, `rack=r12`."""
 
+LABELLED = "labelled"
+"""The subtype of `job.allocation` for a job that the metrics of a host's GPUs bear; `gpus` of them do."""
+
 RACK = "rack"
 """The attribute for where a part stands that is reported: a coolant unit, a power feed."""
 SERVES = "serves"

@@ -297,7 +297,8 @@ def _before_the_log(row: JobRow, said: tuple[tuple[str, datetime], ...] | None) 
 def nodes_of(row: JobRow) -> set[str]:
     """Every node that the job is known to hold or to have held."""
     told = dict(row.steps or ()) | dict(row.spoken_on)
-    return {node for _, nodes in row.allocations or () for node in nodes} | told.keys()
+    labelled = {one.node for one in row.labelled or ()}
+    return {node for _, nodes in row.allocations or () for node in nodes} | told.keys() | labelled
 
 
 def tenancies_of(

@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import (
     MAX_JOBS,
     called_so,
     is_by_slurm,
+    nodes_of,
     processes_on,
     pruned,
     tenancies_of,
@@ -19,10 +21,20 @@ from streams.correlate.state.allocations import (
     with_statement,
 )
 from streams.correlate.state.checkpoints import with_annotation
+from streams.correlate.state.labelled_stays import (
+    LATE,
+    StayByLabel,
+    pruned_labels,
+    stays_by_labels,
+    tenancies_by_labels,
+    with_label,
+    with_labelled,
+)
 from streams.correlate.state.lost_gpus import lost_gpus, with_gpus
 from streams.correlate.state.node_notices import notices_of
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
+from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.process_statements import statements_of, with_statement_of, without_statements
 from streams.correlate.state.rows import (
     JobRow,
@@ -67,6 +79,11 @@ class FactRows:
         self._topology = topology
         self._heard = {name for name, row in state.ports.items() if row.link is not None and row.link.heard}
         """Ports with a cable that only devices tell of, so that the others need not be looked through for them."""
+        self._labelled: defaultdict[str, set[str]] = defaultdict(set)
+        """By a node's short name: the jobs that metrics of its GPUs bear or bore."""
+        for name, job in state.jobs.items():
+            for one in job.labelled or ():
+                self._labelled[short(one.node)].add(name)
 
     def keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or with None its end at that time."""
@@ -252,12 +269,74 @@ class FactRows:
     def forget_allocations(self, job: JobRef, cut: datetime, now: datetime) -> Touched:
         """Forget where a job without an object stood before `cut`."""
         row = self._state.jobs[job.key]
-        return self._allocated(job, row, pruned(row, cut, now))
+        # Labels first: what Slurm said of the job's end tells which of them are over.
+        after = pruned(pruned_labels(row, cut, now), cut, now)
+        left = {short(one.node) for one in after.labelled or ()}
+        for node in {short(one.node) for one in row.labelled or ()} - left:
+            self._labelled[node].discard(job.key)
+            if not self._labelled[node]:
+                del self._labelled[node]
+        return self._allocated(job, row, after)
+
+    def labelled(self, job: JobRef, node: str, seen: Sighting) -> Touched:
+        """Keep that the metrics of a node's GPUs bear a job, or no longer do."""
+        before = self._state.jobs.get(job.key)
+        if before is None and len(self._state.jobs) >= MAX_JOBS // 2:
+            return Touched()
+        before = before or JobRow()
+        after = with_label(before, node, seen)
+        if after is before or not self._state.jobs.put(job.key, after):
+            return Touched()
+        self._labelled[short(node)].add(job.key)
+        if after.allocations or after.steps or after.speakers:
+            touched = self.place(job)
+        else:
+            # Of a job on a thousand nodes each tells of itself alone.
+            touched = self._place_by_labels(job, after, short(node))
+        if before.was_placed is not after.was_placed:
+            touched |= self._shipped_elsewhere(job)
+        return touched
+
+    def _place_by_labels(self, job: JobRef, row: JobRow, node: str) -> Touched:
+        """Place the processes of a job on one node, by its short name, where nothing but labels tells of the job."""
+        name = f"{SLURM}/{processes_on(job.name, node)}"
+        placed = self._by_labels(job, row, node)
+        touched = Touched()
+        for pod in sorted({name, *placed}):
+            known = self._state.pods.get(pod, PodRow())
+            touched |= self.pod(pod, replace(known, tenancies=placed.get(pod, ())))
+        return touched
+
+    def _by_labels(self, job: JobRef, row: JobRow, node: str | None = None) -> dict[str, tuple[Tenancy, ...]]:
+        meant = self._topology.names.node_of
+        stays = (stay for stay in stays_by_labels(row, node) if not self._is_anothers(job, stay))
+        return tenancies_by_labels(self._state.cluster, job, stays, meant)
+
+    def _is_anothers(self, job: JobRef, stay: StayByLabel) -> bool:
+        """Whether Slurm's controller had given the node to another job when its metrics began to bear this one."""
+        there = self._topology.placements.on_node(
+            self._topology.names.node_of(stay.node, stay.since), stay.since, stay.since + LATE
+        )
+        return any(
+            p.job.key != job.key
+            and (p.end is None or p.end > stay.since)
+            and self._is_told(p.job.key, p.start)
+            for p in there
+        )
+
+    def _is_told(self, job: str, start: datetime) -> bool:
+        """Whether Slurm's controller gave a job its nodes at that time."""
+        row = self._state.jobs.get(job)
+        return row is not None and any(nodes and at == start for at, nodes in row.allocations or ())
 
     def _allocated(self, job: JobRef, before: JobRow, after: JobRow) -> Touched:
         if not self._state.jobs.put(job.key, after):
             return Touched()
         touched = self.place(job)
+        if self._labelled and after.allocations != before.allocations:
+            nodes = {short(node) for row in (before, after) for node in nodes_of(row)} & self._labelled.keys()
+            for other in sorted({name for node in nodes for name in self._labelled[node]} - {job.key}):
+                touched |= self.place(job_ref(other))
         if before.was_placed is not after.was_placed:
             touched |= self._shipped_elsewhere(job)
         return touched
@@ -267,6 +346,8 @@ class FactRows:
         touched = Touched()
         row = self._state.jobs.get(job.key, JobRow())
         placed = tenancies_of(self._state.cluster, job, row, self._topology.names.node_of)
+        if row.labelled:
+            placed = with_labelled(placed, self._by_labels(job, row), partial(self._is_told, job.key))
         known = frozenset(self._topology.placements.names_of(job.key))
         self._follow(placed, known - placed.keys())
         for name in sorted(known | placed.keys()):

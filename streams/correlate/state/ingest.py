@@ -47,7 +47,7 @@ from streams.correlate.state.unstarted_pods import of_gpu_software
 from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
-from streams.model.signal import SHARES, SPEAKER, Signal
+from streams.model.signal import LABELLED, SHARES, SPEAKER, Signal
 
 NODE_KINDS = frozenset(
     {
@@ -235,6 +235,10 @@ class Ingest:
         elif entity.job and not entity.pod and is_failure_of_job(seen):
             if not self._is_crowded_by_objects(entity.job):
                 self._in_pod(stand_in(entity.job), seen, touched)
+        elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job and seen.text("subtype") == LABELLED:
+            if entity.node:
+                touched |= self._facts.labelled(entity.job, entity.node, seen)
+                self._rename(self._topology.names.placed(entity.node, entity.job.key), touched)
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
             touched |= self._facts.allocation(entity.job, seen)
             self._rename(self._topology.name_placed(entity.job), touched)

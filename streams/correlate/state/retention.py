@@ -218,7 +218,7 @@ class Retention:
 
 def _is_known_by_scheduler(job: JobRow) -> bool:
     """Whether anything is kept of a job without an object: where it ran, that its end was asked for, how it ended."""
-    return bool(job.allocations or job.asked or job.outcomes)
+    return bool(job.allocations or job.asked or job.outcomes or job.labelled)
 
 
 def _names_nics(place: NodeRow | PortRow, cut: datetime) -> bool:

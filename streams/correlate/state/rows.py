@@ -176,6 +176,17 @@ class PodRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Labelled:
+    """What the metrics of a node's GPUs say of a job of Slurm, whose number they bear."""
+
+    node: str
+    said: tuple[tuple[datetime, bool], ...]
+    """When they were seen to bear it, and when they did last before they no longer did (False); the latest few."""
+    gpus: int = 0
+    """How many of its GPUs did."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobRow:
     """A job's latest fact."""
 
@@ -202,10 +213,14 @@ class JobRow:
     """Nodes where processes of such a job spoke, and when they did first; with a rank those that only shipped its line."""
     saves: tuple[Save, ...] | None = None
     """The latest checkpoints that an annotation of the job told of. None where there is none."""
+    labelled: tuple[Labelled, ...] | None = None
+    """Where metrics of GPUs bear such a job, by node; None where they never did, or Slurm had said so before."""
 
     @property
     def was_placed(self) -> bool:
         """Whether nodes of such a job are known."""
+        if self.labelled:
+            return True
         told = dict(self.steps or ()) | dict(self.spoken_on)
         return any(nodes for _, nodes in self.allocations or ()) or len(told) > 1
 
