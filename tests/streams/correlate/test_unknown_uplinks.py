@@ -9,7 +9,7 @@ import pytest
 
 from streams.model.clock import to_millis
 from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
-from streams.model.facts import Fact
+from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Attribute, Severity, Signal, signal
 from tests.streams.correlate.world import CLUSTER, World, at, cluster, link, port, progress
@@ -378,12 +378,9 @@ RAILS: dict[str, tuple[list[Signal], bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", RAILS)
-def test_where_nobody_knows_what_hangs_on_a_switch_a_job_is_a_victim_of_a_cable_that_goes_down_with_its_rail(
-    name: str,
-) -> None:
-    errors, is_victim = RAILS[name]
-    world = World([*facts(), link("leaf-3", "26", peer="spine-5", peer_port="11")])
+def victims_of_a_flapping_cable(nodes: Sequence[Fact], errors: Sequence[Signal]) -> list[list[str]]:
+    """The jobs of the incident of one cable between switches that goes down five times."""
+    world = World([*nodes, link("leaf-3", "26", peer="spine-5", peer_port="11")])
     flaps = [
         port("leaf-3", "26", t, cleared=back)
         for i in range(5)
@@ -395,4 +392,32 @@ def test_where_nobody_knows_what_hangs_on_a_switch_a_job_is_a_victim_of_a_cable_
     found = {
         i.root.key: [job.name for job in i.jobs] for i in world.incidents() if i.family == "fabric_fault"
     }
-    assert [jobs for root, jobs in found.items() if "leaf-3" in root] == [["llama"] if is_victim else []]
+    return [jobs for root, jobs in found.items() if "leaf-3" in root]
+
+
+@pytest.mark.parametrize("name", RAILS)
+def test_where_nobody_knows_what_hangs_on_a_switch_a_job_is_a_victim_of_a_cable_that_goes_down_with_its_rail(
+    name: str,
+) -> None:
+    errors, is_victim = RAILS[name]
+    assert victims_of_a_flapping_cable(facts(), errors) == [["llama"] if is_victim else []]
+
+
+def in_racks(racks: dict[str, str]) -> list[Fact]:
+    return [replace(f, rack=racks[f.name]) if isinstance(f, NodeFact) else f for f in facts()]
+
+
+@pytest.mark.parametrize(
+    ("racks", "is_victim"),
+    [
+        ({"a1": "r1", "a2": "r1", "b1": "r2", "b2": "r2"}, True),
+        ({"a1": "r9", "a2": "r1", "b1": "r2", "b2": "r2"}, True),
+        ({"a1": "r9", "a2": "r9", "b1": "r9", "b2": "r2"}, False),
+    ],
+    ids=["none under it", "one under it", "most under it"],
+)
+def test_a_known_rack_is_no_known_switch(racks: dict[str, str], is_victim: bool) -> None:
+    """The leaf of another rack makes errors, so that the nodes' racks are asked whether they hang on it."""
+    far = port("tor-r9", "53", 30, subtype="errors", counter="FEC")
+    lost = [lost_on_rail(0, 3, 308), lost_on_rail(1, 2, 312)]
+    assert victims_of_a_flapping_cable(in_racks(racks), [far, *lost]) == [["llama"] if is_victim else []]
