@@ -37,6 +37,7 @@ class Parts(Strict):
     reset: frozenset[str]
     ended_by: frozenset[str]
     ordered: frozenset[str]
+    booted: frozenset[str]
     failing: frozenset[str]
     elsewhere: frozenset[str]
     standing: str
@@ -83,6 +84,11 @@ def first_break(reports: Iterable[Sighting]) -> datetime | None:
 def is_order(s: Sighting) -> bool:
     """Whether it says that somebody ordered work on a switch."""
     return s.kind == SignalKind.FABRIC_LINK and s.text("subtype") in parts().ordered
+
+
+def is_boot(s: Sighting) -> bool:
+    """Whether a switch says that it was booted."""
+    return s.kind == SignalKind.FABRIC_LINK and s.text("subtype") in parts().booted
 
 
 def is_failing(s: Sighting) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job
-from streams.correlate.policy.link_parts import is_failing, is_order, placed
+from streams.correlate.policy.link_parts import is_boot, is_failing, is_order, placed
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order, sighting, tray_of
 from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
@@ -244,7 +244,7 @@ class Ingest:
             self._rename(self._topology.name_placed(entity.job), touched)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", self._cable(seen))
-        elif entity.switch and (is_order(seen) or is_failing(seen)):
+        elif entity.switch and (is_order(seen) or is_boot(seen) or is_failing(seen)):
             self._on_port(of_whole(entity.switch), seen, touched)
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
