@@ -14,7 +14,7 @@ from itertools import chain
 
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
-from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link
+from streams.correlate.fabric_rules.links import GONE, LinkFault, excuses, host_links, nic_link
 from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
@@ -114,7 +114,7 @@ class HostCauses(CauseSource):
             self._weigh_storms(touched)
 
     def _judge(self, node: str, row: NodeRow, now: datetime) -> tuple[list[Hypothesis], list[LinkFault]]:
-        """The roots on a node, and its lost links that nothing excuses."""
+        """The roots on a node, and its lost links that nothing excuses but that the node is missed itself."""
         names, config = self._topology.ports_of(node), self._config
         if row.work:
             self._learn_absences(node, row)
@@ -168,7 +168,10 @@ class HostCauses(CauseSource):
                 # Nothing takes a notice back. Pods that come to the node afterwards have nothing to do with it.
                 over = h.cleared_at or work_over_at(row, h.last_at)
                 found[i] = put_ahead(replace(h, cleared_at=over), now, config.notice_lead)
-        return found, [fault for fault, excused in links if not excused]
+        # What a host took along that is missed is its own, unless its switches turn out to be why it is missed.
+        return found, [
+            replace(fault, gone=bool(excused)) for fault, excused in links if set(excused) <= {GONE}
+        ]
 
     def _holder(self, pod: str, at: datetime) -> str | None:
         """The job for which a pod was to have GPUs then, whatever it is for; its own name where it is of none."""

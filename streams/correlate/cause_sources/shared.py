@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from streams.correlate.node_rules.node_outages import (
     is_crowded,
     is_dead,
     is_of_host,
+    outage_policy,
     outages,
     unreached,
 )
@@ -55,6 +56,7 @@ from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, Plac
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.inventory.parts import device_kind
 from streams.model.entity import Part
+from streams.model.incident import Incident
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import RACK
 
@@ -522,7 +524,30 @@ class SharedCauses(CauseSource):
             and abs(f.hypothesis.fault_at - incident.fault_at) <= part_policy().power.within
             and (mine := self._shared_with(nodes, part, f.hypothesis.nodes or f.parts.values()))
         ]
-        return max(wider, default=(0, "", None))[2]
+        return max(wider, default=(0, "", None))[2] or self._cut_off_by(incident)
+
+    def _cut_off_by(self, incident: Incident) -> Hypothesis | None:
+        """The switch that turned out to be why most of the nodes of an incident were missed."""
+        began, within = incident.fault_at, outage_policy().within
+        missed = [
+            (node, a)
+            for node, absences in self._absent.of(NODES)
+            for a in absences
+            # An outage of the cluster lists no nodes.
+            if (node in incident.nodes if incident.nodes else began <= a.start <= began + within)
+        ]
+        takers: dict[str, Hypothesis] = {}
+        counts: Counter[str] = Counter()
+        for node, absence in missed:
+            place = Place(PlaceKind.NODE, node)
+            found = (s.takes(place, absence.hypothesis) for s in self._causes.of(PlaceKind.SWITCH))
+            if (root := next(filter(None, found), None)) is not None:
+                takers[root.id] = root
+                counts[root.id] += 1
+        # Several that restarted together take some each, and any of them some of these nodes.
+        if not counts or 2 * counts.total() < len(missed):
+            return None
+        return takers[max(counts, key=lambda name: (counts[name], name))]
 
     def _shared_with(self, nodes: Set[str], part: Part, others: Iterable[str]) -> set[str]:
         """Which nodes are in trouble here and there; of a part that alone told of itself, those that it would have hit."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.cause_sources.felt_groups import FeltGroups
+from streams.correlate.cause_sources.host_witnesses import HostWitnesses
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.ailing_switches import BEFORE, AilingSwitches
 from streams.correlate.fabric_rules.links import LinkFault, broke_at
 from streams.correlate.fabric_rules.lossy_switches import Loss, LossySwitches, lost_by_nic
-from streams.correlate.fabric_rules.lost_hosts import WENT_TOGETHER, LostHosts, lost_hosts
+from streams.correlate.fabric_rules.lost_hosts import RUN_ON, WENT_TOGETHER, LostHostGroups, LostHosts
 from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.resending_hosts import FeltLoss
@@ -26,26 +27,35 @@ from streams.correlate.fabric_rules.switch_faults import (
     switch_faults,
 )
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
+from streams.correlate.fabric_rules.went_dark import Gone
 from streams.correlate.hypothesis import ERROR_COUNTERS, FELT_ONLY, SOMEWHERE, Blame, Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import FiringInterval
 from streams.correlate.state.nic_names import nic_names
-from streams.correlate.state.place import Place, PlaceKind, Touched
+from streams.correlate.state.place import Place, PlaceKind, Touched, of_whole
 from streams.correlate.state.rows import DocumentRow, NodeRow, PortRow
-from streams.model.entity import Entity
+from streams.model.entity import WENT_WITH, Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
 def _lasts(switch: Hypothesis, at: datetime) -> bool:
     """Whether what began then is part of it for as long as it lasts.
 
-    Counters tell once that packets are lost, and once that it is over. Hosts that went dark are missed when their time is up.
+    Counters tell once that packets are lost, and once that it is over. Hosts that went dark, or are cut off, are missed when
+    their time is up.
     """
-    return switch.rule in (FELT_ONLY, WENT_TOGETHER) and (
-        switch.cleared_at is None or at <= switch.cleared_at
-    )
+    lasts = switch.rule in (FELT_ONLY, WENT_TOGETHER) or switch.facts.get(RUN_ON) is True
+    return lasts and (switch.cleared_at is None or at <= switch.cleared_at)
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def _is_went_together(root: Entity) -> bool:
+    return root.part is not None and root.part.kind == WENT_WITH
 
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
@@ -64,10 +74,15 @@ class SwitchCauses(CauseSource):
         self._links, self._hosts, self._shared = links, hosts, shared
         self._alone: dict[str, list[SwitchFault]] = {}
         """By switch: its faults, each looked at by itself."""
+        self._with_missed: dict[str, list[SwitchFault]] = {}
+        """By switch: the same with the links of hosts that are missed themselves, where there are any."""
         self._faults: dict[str, list[SwitchFault]] = {}
         """By switch: its faults, without what is one of several switches' hosts (`_lost`)."""
         self._lost: dict[str, dict[str, LostHosts]] = {}
         """By switch: its faults by incident that are hosts which went dark."""
+        self._groups = LostHostGroups(self._config)
+        self._restarted: dict[str, dict[str, LostHosts]] = {}
+        """By switch: its faults by incident that look like such hosts, who are known to run on."""
         self._standing: dict[str, SwitchFault] = {}
         """By the first of the switches that lost them: hosts that went dark, of which nobody knows what they share."""
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
@@ -147,7 +162,10 @@ class SwitchCauses(CauseSource):
         named = sorted(set(names) - {SOMEWHERE})
         for name in named:
             self._put_alone(name, self._evaluated(name, self._links.around(name)))
-        for name in sorted({*named, *self._gather()}):
+            self._put_with_missed(name, self._links.all_around(name))
+        changed = self._gather(touched, round_.now)
+        touched.switches |= changed
+        for name in sorted({*named, *changed}):
             self._put(name, self._of_switch(name), touched)
         if named or SOMEWHERE in names:
             around = self._without_joined(self._links.around(SOMEWHERE), touched)
@@ -155,6 +173,13 @@ class SwitchCauses(CauseSource):
 
     def _evaluated(self, name: str, around: Iterable[LinkFault]) -> list[SwitchFault]:
         """The faults of one switch as it looks by itself, by the link faults around it."""
+        after = self._lit(name, self._by_lines(name, around))
+        if storms := self._hosts.storms_under(name):
+            after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
+        return after
+
+    def _by_lines(self, name: str, around: Iterable[LinkFault]) -> list[SwitchFault]:
+        """The faults of one switch by the link faults around it, by jobs, and by what it drops."""
         if by_job := self._blamed.pop(name, {}):
             self._blamed[name] = by_job
         blames = [blame for job in sorted(by_job) for blame in by_job[job]]
@@ -176,10 +201,15 @@ class SwitchCauses(CauseSource):
                 losses,
                 felt,
             )
-        after = self._lit(name, after)
-        if storms := self._hosts.storms_under(name):
-            after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
         return after
+
+    def _put_with_missed(self, name: str, around: Sequence[LinkFault]) -> None:
+        self._with_missed.pop(name, None)
+        if any(fault.gone for fault in around):
+            found = self._by_lines(name, around)
+            self._with_missed[name] = [
+                f for f in found if not any(self._goes_with(name, f, h) for h in self._without_power)
+            ]
 
     def _put_alone(self, name: str, faults: list[SwitchFault]) -> None:
         if faults:
@@ -187,23 +217,53 @@ class SwitchCauses(CauseSource):
         else:
             self._alone.pop(name, None)
 
-    def _gather(self) -> set[str]:
+    def _gather(self, touched: Touched, now: datetime) -> set[str]:
         """Find the hosts that several switches lost at once. Returns the switches for which that changes anything."""
-        before, self._lost, self._standing = self._lost, {}, {}
-        for lost in lost_hosts(self._alone, self._config):
+        lost_before, restarted_before, standing_before = self._lost, self._restarted, self._standing
+        self._lost, self._restarted, self._standing = {}, {}, {}
+        witnesses, alone = HostWitnesses(self._causes, now), self._alone
+        moved = {job for job, _ in touched.moves} | touched.placed
+        hosts = {p.node for job in moved for p in self._placements.placements_of(job)} if alone else set()
+        self._groups.begin(touched.nodes | hosts, {port.partition("/")[0] for port in touched.ports})
+        if self._with_missed:
+            # Hosts that are missed with their links are gone, unless something shows that it was their switches, or the only one.
+            for lost in self._groups.find(alone | self._with_missed, witnesses, now, least=1):
+                if lost.finding.gone is Gone.SWITCHES and any(n in self._with_missed for n, _ in lost.faults):
+                    self._enter(self._restarted, lost)
+            alone = {
+                name: [f for f in faults if f.hypothesis.id not in self._restarted.get(name, ())]
+                for name, faults in alone.items()
+            }
+        for lost in self._groups.find(alone, witnesses, now):
+            if lost.finding.gone is Gone.SWITCHES:
+                self._enter(self._restarted, lost)
+                continue
+            self._enter(self._lost, lost)
             if self._shared_by(lost.hosts) is None:
-                self._standing[lost.faults[0][0]] = lost.fault(self._cluster)
-            for name, fault in lost.faults:
-                self._lost.setdefault(name, {})[fault.hypothesis.id] = lost
-        return {
-            name for name in before.keys() | self._lost.keys() if before.get(name) != self._lost.get(name)
-        }
+                self._standing[lost.faults[0][0]] = lost.fault(self._cluster, self._config)
+        return (
+            _changed(lost_before, self._lost)
+            | _changed(restarted_before, self._restarted)
+            # What the hosts share may be known, or known no more, while what was lost is the same.
+            | _changed(standing_before, self._standing)
+        )
+
+    def _enter(self, of_switch: dict[str, dict[str, LostHosts]], lost: LostHosts) -> None:
+        for name, fault in lost.faults:
+            of_switch.setdefault(name, {})[fault.hypothesis.id] = lost
 
     def _of_switch(self, name: str) -> list[SwitchFault]:
         """Its faults, without what is hosts that went dark; with those, where it is the first of the switches that lost them."""
-        lost = self._lost.get(name, {})
-        found = [fault for fault in self._alone.get(name, ()) if fault.hypothesis.id not in lost]
-        return [*found, *([self._standing[name]] if name in self._standing else [])]
+        lost, restarted = self._lost.get(name, {}), self._restarted.get(name, {})
+        found = {
+            fault.hypothesis.id: fault
+            for fault in self._alone.get(name, ())
+            if fault.hypothesis.id not in lost
+        }
+        for incident, group in restarted.items():
+            fault = next(f for switch, f in group.faults if switch == name and f.hypothesis.id == incident)
+            found[incident] = group.restarted(name, fault)
+        return [*found.values(), *([self._standing[name]] if name in self._standing else [])]
 
     def _put(self, name: str, after: list[SwitchFault], touched: Touched) -> None:
         """Keep the faults of one switch, and touch all for which they are new."""
@@ -437,9 +497,15 @@ class SwitchCauses(CauseSource):
         if (lost := self._lost.get(row.place.name, {}).get(row.incident.id)) is not None:
             return self._of_lost(lost)
         window, began = self._config.leaf_window, row.incident.fault_at
-        others = (
-            h for h in self.at(row.place.name) if row.place.name == SOMEWHERE and h.id != row.incident.id
-        )
+        together = _is_went_together(row.incident.root)
+        if together:
+            groups = self._lost.get(row.place.name, {}).values()
+            near = (g for g in groups if abs(g.faults[0][1].hypothesis.fault_at - began) <= window)
+            if (group := next(near, None)) is not None and (root := self._of_lost(group)) is not None:
+                return root
+        # Of a switch that is known only hosts that were thought to be gone turn out to be its fault.
+        is_thought = row.place.name == SOMEWHERE or together
+        others = (h for h in self.at(row.place.name) if is_thought and h.id != row.incident.id)
         return (
             next((h for h in others if h.fault_at - window <= began <= h.last_at + window), None) or by_jobs()
         )
@@ -458,3 +524,15 @@ class SwitchCauses(CauseSource):
         return (
             member for fault in faults if fault.hypothesis.id == incident for member in self._members(fault)
         )
+
+    def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
+        """With its members, what was said of the switches by which it was judged whether their hosts went dark."""
+        yield from super().built_from(incidents)
+        for of_switch in (self._lost, self._restarted):
+            for name, groups in of_switch.items():
+                for incident, lost in groups.items():
+                    standing = self._standing.get(lost.faults[0][0]) if of_switch is self._lost else None
+                    mine = standing.hypothesis.id if standing is not None else incident
+                    if mine in incidents:
+                        for port in (of_whole(name), *lost.finding.ports):
+                            yield mine, Place(PlaceKind.PORT, port)

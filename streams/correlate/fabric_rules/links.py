@@ -34,6 +34,7 @@ from streams.model.signal import MANAGER, Attribute
 
 FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
+GONE = "the host itself is gone"
 LINK_FLAPS = "link flaps"
 """The rule of a link that went down again and again."""
 
@@ -50,6 +51,8 @@ class LinkFault:
     context: tuple[Sighting, ...] = ()
     switches: frozenset[str] = frozenset()
     """The switches it is attached to, as far as known; labels of leaves count."""
+    gone: bool = False
+    """Whether the host is missed as well, and says nothing of its links: it may have taken them along."""
 
     @property
     def start(self) -> datetime:
@@ -239,7 +242,7 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
     if any(s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "rebooted" for s in near):
         found.append("the host was rebooted")
     if not fault.by_host and any(s.kind == SignalKind.NODE_NOT_READY for s in near):
-        found.append("the host itself is gone")
+        found.append(GONE)
     return found
 
 

@@ -55,6 +55,10 @@ class SwitchFault:
     """When the first link was lost at each place."""
     by_hosts: bool = False
     """Whether a host reports itself that it lost its link: it runs on."""
+    ordered: bool = False
+    """Whether somebody ordered work that takes (nearly all of) its links away."""
+    links: Mapping[Place, LinkFault] = field(default_factory=dict, compare=False)
+    """What was lost at each place; what of it matters to others is in the rest."""
 
 
 @dataclass(slots=True)
@@ -85,9 +89,13 @@ class LinkFaultsBySwitch:
         return touched
 
     def all_of_hosts(self) -> Iterable[tuple[str, LinkFault]]:
-        """All faults of links that hosts have, each with its host."""
+        """All faults of links of hosts that are not missed themselves, each with its host."""
         return (
-            (p.name, fault) for p, faults in self._of.items() if p.kind is PlaceKind.NODE for fault in faults
+            (p.name, fault)
+            for p, faults in self._of.items()
+            if p.kind is PlaceKind.NODE
+            for fault in faults
+            if not fault.gone
         )
 
     def lost_at(self, place: Place) -> set[str]:
@@ -95,7 +103,11 @@ class LinkFaultsBySwitch:
         return {switch for fault in self._of.get(place, ()) for switch in fault.switches}
 
     def around(self, switch: str) -> list[LinkFault]:
-        """All faults of links to one switch, in the order of their places."""
+        """The faults of links to one switch, in the order of their places, without those of hosts that are missed themselves."""
+        return [fault for fault in self.all_around(switch) if not fault.gone]
+
+    def all_around(self, switch: str) -> list[LinkFault]:
+        """The same with those of hosts that are missed."""
         places = self._around.get(switch, {})
         return [fault for place in sorted(places) for fault in places[place]]
 
@@ -125,7 +137,8 @@ def switch_faults(
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(
-        ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
+        ((m, fault) for fault in around for m in _falls(fault, switch, config)),
+        key=lambda p: order(p[0].sighting),
     )
     blames = blames if switch else _of_several_jobs(blames, config)
     lost = [(m, fault) for m, fault in falls if switch or not _is_brief(m, config)]
@@ -148,7 +161,7 @@ def switch_faults(
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
-        end = _mostly_over([_end(fault) for _, fault in first.values()], config)
+        end = mostly_over([_end(fault, switch) for _, fault in first.values()], config)
         hosts = {fault.root.node for _, fault in first.values() if fault.root.node}
         said = None if switch else ailing(lines[0].at, hosts)
         where = (
@@ -198,15 +211,19 @@ def switch_faults(
             hypothesis = replace(hypothesis, alone=False)
         if hosts and not voters and idle(hosts, session.start):
             hypothesis = unfelt(hypothesis, session.start + config.spine_alone)
+        is_ordered = False
         if not voters:
-            lost_at = [(m.at, fault.root.node) for m, fault in mine]
-            held = held_back(hypothesis, lost_at, ordered, config)
-            if held is not hypothesis and switch and not any(fault.names_neighbour for _, fault in mine):
+            hosts_lost_at = [(m.at, fault.root.node) for m, fault in mine]
+            held = held_back(hypothesis, hosts_lost_at, ordered, config)
+            is_ordered = held is not hypothesis
+            if is_ordered and switch and not any(fault.names_neighbour for _, fault in mine):
                 # Nobody but the switch misses what hung there: its hosts may be off for the same work.
                 held = replace(held, alone=False)
             hypothesis = held
         by_hosts = any(fault.by_host for _, fault in mine)
-        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}, by_hosts))
+        lost_at = {fault.place: m.at for m, fault in reversed(mine)}
+        links = {fault.place: fault for _, fault in reversed(mine)}
+        found.append(SwitchFault(hypothesis, lost_at, by_hosts, is_ordered, links))
     return found
 
 
@@ -433,11 +450,22 @@ def _with_errors(fault: LinkFault, found: LinkVerdict) -> str:
     return f"{found.says}{'' if found.rule == ERROR_COUNTERS else ', and it makes errors'}{named}"
 
 
-def _falls(fault: LinkFault, config: Config) -> Iterable[LinkEvent]:
-    """Every time a link of it went down."""
-    last: datetime | None = None
+def falls_at(fault: LinkFault, switch: str) -> Iterable[LinkEvent]:
+    """Every report that a link of it went down, without those of its host's links to other switches."""
     for m in fault.events:
-        if m.part in ("down", "bounced") and (last is None or m.at - last > config.skew):
+        if m.part not in ("down", "bounced"):
+            continue
+        # A cable between two switches goes by the name of one of them.
+        elsewhere = fault.place.kind is PlaceKind.NODE and m.name.switch not in (None, switch)
+        if not (switch and elsewhere):
+            yield m
+
+
+def _falls(fault: LinkFault, switch: str, config: Config) -> Iterable[LinkEvent]:
+    """Every time a link of it to the switch went down."""
+    last: datetime | None = None
+    for m in falls_at(fault, switch):
+        if last is None or m.at - last > config.skew:
             last = m.at
             yield m
 
@@ -480,11 +508,11 @@ def _hosts(named: int, ends: int, config: Config) -> int:
     return named - (named - ends) // config.ports_a_host
 
 
-def _mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | None:
-    """When a switch is well again: all but a few of its links are up. Of many lines that tell so, some are always lost."""
+def mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | None:
+    """When a switch or a host is well again: all but a few of its links are up. Of many lines that say so some are lost."""
     known = sorted(end for end in ends if end is not None)
     return known[-1] if len(known) >= config.leaf_share_up * len(ends) else None
 
 
-def _end(fault: LinkFault) -> datetime | None:
-    return latest_end(m.end for m in fault.events if m.part in ("down", "bounced"))
+def _end(fault: LinkFault, switch: str) -> datetime | None:
+    return latest_end(m.end for m in falls_at(fault, switch))

@@ -191,6 +191,11 @@ def _boots(row: NodeRow) -> Iterable[_Boot]:
         yield _Boot(at, max(min(went, at), at - takes), order is not None)
 
 
+def boots_of(row: NodeRow) -> list[datetime]:
+    """When each new boot of a node was noticed."""
+    return [boot.at for boot in _boots(row)]
+
+
 def work_at(row: NodeRow, at: datetime) -> Work | None:
     """The work on a node at that time, by the marks on it and what announced it; None when there was none."""
     policy = work_policy()

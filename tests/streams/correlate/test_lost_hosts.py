@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from streams.model.incident import Incident
-from streams.model.signal import Signal
-from tests.streams.correlate.world import World, in_racks, link, nic, port, sign
+from streams.model.incident import Incident, IncidentState
+from streams.model.signal import Signal, SignalState
+from tests.streams.correlate.world import World, at, in_racks, link, nic, pause, port, sign
 
 HOSTS = [f"hx{i:03d}" for i in range(1, 33)]
 LEAVES = [f"leaf-{rail}" for rail in range(1, 9)]
@@ -77,6 +79,37 @@ def test_a_leaf_that_reports_late_is_part_of_it(racks: bool) -> None:
     assert w.only().root.switch is None
 
 
+def test_what_they_share_may_be_known_only_when_other_hosts_are() -> None:
+    """While these four are all hosts that are known, that all of them stand in one rack says nothing."""
+    rack, others = HOSTS[12:16], [*HOSTS[:12], *HOSTS[16:]]
+    of_host = {s.entity.node: s for s in in_racks(HOSTS)}
+    w = world()
+    w.see(*(of_host[host] for host in rack), *missed(rack, LEAVES))
+    w.pass_to(300, step=5)
+    (first,) = w.incidents()
+    assert str(first.root) == "the hosts lost with hx013"
+    w.see(*(of_host[host] for host in others))
+    w.pass_to(600, step=5)
+    (incident,) = w.incidents()
+    assert incident.root.rack == "R03"
+    assert w.published[first.id].merged_into == incident.id
+
+
+def test_it_is_open_until_the_last_switch_has_them_back() -> None:
+    w = world()
+    w.see(*in_racks(HOSTS, labelled=False), *missed(HOSTS[12:16], LEAVES))
+    w.pass_to(300, step=5)
+    back = [replace(s, state=SignalState.CLEARED) for s in missed(HOSTS[12:16], LEAVES, 310)]
+    w.see(*back[:-4])
+    w.pass_to(500, step=5)
+    assert [i.state for i in w.incidents()] == [IncidentState.OPEN]
+    w.see(*(replace(s, state=SignalState.CLEARED) for s in missed(HOSTS[12:16], LEAVES[-1:], 510)))
+    w.pass_to(700, step=5)
+    (incident,) = w.incidents()
+    assert incident.state is IncidentState.RESOLVED
+    assert incident.closed_at == at(510.03)
+
+
 def test_that_the_workload_manager_misses_them_later_is_part_of_it() -> None:
     w = world()
     w.see(*in_racks(HOSTS, labelled=False), *missed(HOSTS[12:16], LEAVES))
@@ -84,3 +117,10 @@ def test_that_the_workload_manager_misses_them_later_is_part_of_it() -> None:
     w.see(*(sign("node.not_ready", host, 311, reason="not responding") for host in HOSTS[12:16]))
     w.pass_to(900, step=5)
     assert set(w.only().nodes) >= set(HOSTS[12:16])
+
+
+def test_hosts_that_storm_on_all_of_their_rails_are_not_lost() -> None:
+    found = opened(
+        [pause(host, f"mlx5_{rail}", "sent", 0.1 * i) for i, host in enumerate(HOSTS[:8]) for rail in (0, 1)]
+    )
+    assert {i.family for i in found} == {"pfc_storm"}
