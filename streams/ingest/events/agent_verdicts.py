@@ -1,11 +1,14 @@
 """What agents on a node conclude about its health and ship as JSON, read as the line that they log for it.
 
-NVSentinel's health event, by itself or within what its modules log of it: `{"checkName", "componentClass", "isHealthy": false}`.
+NVSentinel's health event, by itself or within what its modules log of it, one or a list as its monitors send it
+(`{"msg", "events": {"events": […]}}`): `{"checkName", "componentClass", "isHealthy": false}`.
 GPUd's states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`, or one as
 its log has it, whatever `msg` says: `{"msg", "component", "health": "Unhealthy", "reason"}`. A condition of a node, without
 the node around it (`{"type", "status", "reason", "message"}`), or with its name beside it (`{"node", "condition"}`).
-What an agent of the node found in the kernel's log, beside its own text (`{"msg", "details": {"reason", "message"}}`): that line.
-Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes, NodeCondition; HyperPod's health monitoring agent.
+What an agent of the node found in the kernel's log, beside its own text: that line. So do health agents (`{"msg", "details":
+{"reason", "message"}}`) and GPUd's scan (`{"msg": "known xid", "line"}`).
+Shapes: NVSentinel, health_event.proto; GPUd, API v1 and its scan command; Kubernetes, NodeCondition; HyperPod's health
+monitoring agent.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import re
 
 import orjson
 
-from streams.ingest import timestamps
+from streams.ingest import header, timestamps
 from streams.ingest.events import kube_objects
 from streams.ingest.fields import NAMES, fields
 from streams.ingest.logs import text
@@ -31,7 +34,10 @@ _BAD_VERDICT = frozenset({"checkName", "isFatal", "agent"})
 """Protobuf's JSON leaves out what is false."""
 _WITHIN = 3
 """How deep a module's log line holds the event that it handles."""
+_MAX_EVENTS = 64
+"""Verdicts that one line may hold; hundreds are an attack."""
 _FOUND = frozenset({"reason", "message"})
+_KNOWN = ("known xid", "known sxid")
 _CONDITION = frozenset({"type", "status", "reason", "message"})
 _OF_A_CONDITION = _CONDITION | {
     "lastTransitionTime",
@@ -51,9 +57,10 @@ _NUMBER = re.compile(r"[0-9a-f-]{16,64}")
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the verdicts to `into`; False for any other format."""
-    if (event := _verdict_in(record)) is not None:
-        _add_verdict(event, record, context, into)
-    elif (found := _found_by(record, context)) is not None:
+    if events := _verdicts_in(record):
+        for event in events[:_MAX_EVENTS]:
+            _add_verdict(event, record, context, into)
+    elif (found := _found_by(record, context) or _known_error(record, context)) is not None:
         text.read(found, context, into)
     elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
         _add_states(record["component"], states[:_MAX_STATES], context, into)
@@ -68,15 +75,21 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     return True
 
 
-def _verdict_in(record: JsonObject, depth: int = _WITHIN) -> JsonObject | None:
-    """The health event that the record is, or holds at its only place for it."""
+def _verdicts_in(record: JsonObject, depth: int = _WITHIN) -> list[JsonObject]:
+    """The bad health events that the record is, or holds at its only place for them: one, or the list that a monitor sends."""
     keys = record.keys()
     if keys >= _VERDICT or (keys >= _BAD_VERDICT and record["isFatal"] is True):
-        return record
+        return [record]
     if not depth:
-        return None
-    inner = (value for name, value in record.items() if isinstance(value, dict) and "event" in name.lower())
-    return next((found for one in inner if (found := _verdict_in(one, depth - 1)) is not None), None)
+        return []
+    for name, value in record.items():
+        if "event" not in name.lower():
+            continue
+        held = value if isinstance(value, list) else [value]
+        inner = [event for one in held if isinstance(one, dict) for event in _verdicts_in(one, depth - 1)]
+        if inner:
+            return inner
+    return []
 
 
 def _found_by(record: JsonObject, context: RecordContext) -> str | None:
@@ -87,6 +100,14 @@ def _found_by(record: JsonObject, context: RecordContext) -> str | None:
         if isinstance(value, dict) and value.keys() >= _FOUND and isinstance(value["message"], str):
             return value["message"] or None
     return None
+
+
+def _known_error(record: JsonObject, context: RecordContext) -> str | None:
+    """The line of the kernel that GPUd calls a known error. A scan finds those of weeks: without its own time it says nothing."""
+    line = record.get("line")
+    if record.get("msg") not in _KNOWN or not isinstance(line, str):
+        return None
+    return line if header.read(line, context.received_at).at is not None else None
 
 
 def _is_state(record: JsonObject) -> bool:
@@ -114,6 +135,8 @@ def _condition_of(record: JsonObject, context: RecordContext) -> tuple[str, Json
 
 
 def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, into: Opened) -> None:
+    if event.get("isHealthy") is True:
+        return  # each check says so once as its monitor starts, on every node
     at = timestamps.any_form(event.get("generatedTimestamp")) or timestamps.any_form(record.get("time"))
     if event is not record and "nodeName" not in event:
         # Logged where a module of the control plane runs, of a node whose name was cut off.
