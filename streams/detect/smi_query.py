@@ -2,7 +2,8 @@
 
 A block begins with `GPU 00000000:1B:00.0`; headings have no colon; everything else is `label : value`. The XML of `-x` has the
 same in elements: `<dram_uncorrectable>2</dram_uncorrectable>`. What values mean is in `catalog/smi.yaml`; healthy ones give
-nothing. A fault that a dump shows twice (volatile and aggregate, many unreadable fields of one GPU) is reported once.
+nothing. Blocks that nothing else has (`Remapped Rows`, `Retired Pages`) are read without the line that names their GPU, too, as
+their node's. A fault that a dump shows twice (volatile and aggregate, many unreadable fields of one GPU) is reported once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from streams.detect.catalog import load_catalog
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.matching import re2_patterns
-from streams.detect.matching.quotation_filter import written_by_people
+from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
 from streams.model.kinds import SignalKind
@@ -37,12 +38,26 @@ _HEADING = re2_patterns.compile(r"\s{0,40}(?P<heading>[A-Z][\w .-]{2,50}?)\s{0,8
 _ELEMENT = re2_patterns.compile(r"\s{0,40}<(?P<label>[a-z][a-z0-9_]{1,60})>(?P<value>[^<\n]{1,80})</")
 _OPENED = re2_patterns.compile(r"\s{0,40}<(?P<heading>[a-z][a-z0-9_]{2,50})>\s{0,8}$")
 _GPU_ELEMENT = re2_patterns.compile(r"\s{0,40}<gpu id=\\?\"(?P<pci>[0-9A-Fa-f:.]{7,20})\\?\">")
+_FLAT = re2_patterns.compile(
+    r"(?:\bGPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\W{1,8})?\bRemapped Rows\b"
+)
+_FLAT_PAIR = re2_patterns.compile(
+    r"\b(?P<label>(?:Unc|C)orrectable Error|Pending|Remapping Failure Occurred)\s{0,60}[:=]\s{0,4}(?P<value>\w{1,12})\b"
+)
+"""A block of which a logger has made one line."""
 _REMAPPED = ("uncorrectable error", "remapped row unc")
+_OWN_WORDS = {
+    "Remapped Rows": ("correctable error", *_REMAPPED, "pending", "remapping failure occurred"),
+    "Retired Pages": ("single bit ecc", "double bit ecc", "pending page blacklist", "pending retirement"),
+}
+"""Headings that nothing else has, and their labels: scripts print such a block without the line that names its GPU."""
 _PREFIXES = ("clocks_event_reason_", "clocks_throttle_reason_")
 
 _MAX_NODES = 20_000
 _APART_MS = 120_000
 """A dump takes seconds; a later line belongs to another one."""
+_BLOCK_MS = 10_000
+"""A block without its GPU is printed at once: `Pending : Yes` that comes later is another program's."""
 
 
 class SmiRow(Strict):
@@ -95,6 +110,7 @@ class SmiQuery:
         rb"<gpu id=|<(?:volatile|aggregate|double_bit|retired_pages|remapped_rows)>|(?:<total|row_unc)>[1-9]",
         rb"ncorrectable(?:_parity|_secded)?>[1-9]|_slowdown>Active|_sync_boost>|(?:pending|failure|exceeded|retirement)>Yes",
         rb"recovery_action>[RDG]|>\[?(?:GPU is lost|Unknown Error|ERR!)",
+        rb"Remapped Rows\W.*(?:Pending|Occurred) *[:=] *Yes",
     )
 
     def __init__(self) -> None:
@@ -115,6 +131,9 @@ class SmiQuery:
         dump, message = Dump(line, stream), line.message
         if (gpu := _GPU.match(message.lstrip()) or _GPU_ELEMENT.match(message)) is not None:
             dump.begin(canonical_pci(gpu["pci"]))
+        elif (flat := _FLAT.search(message)) is not None and message[flat.end() :].strip():
+            if reported(line, len(line.text) - len(message) + flat.start()):
+                yield from self._of_flat(flat["pci"], message[flat.end() :], dump)
         elif (pair := _LINE.match(message)) is not None:
             yield from self.value(pair["label"], pair["value"], dump)
         elif (element := _ELEMENT.match(message)) is not None:
@@ -123,6 +142,14 @@ class SmiQuery:
             heading = self._headings.get(opened["heading"].replace("_", " ").lower())
             if heading is not None:
                 dump.enter(heading)
+
+    def _of_flat(self, pci: str | None, block: str, dump: Dump) -> Iterator[Finding]:
+        """The findings of a block of remapped rows in one line; what follows it is none of it."""
+        dump.begin(canonical_pci(pci) if pci else None)
+        dump.enter("Remapped Rows")
+        for pair in _FLAT_PAIR.finditer(block):
+            yield from self.value(pair["label"] or "", pair["value"] or "", dump)
+        dump.begin(None)
 
     def _label(self, element: str) -> str:
         """The label of the text for an element of the XML."""
@@ -150,7 +177,7 @@ class SmiQuery:
         for row, labels, values in self._rows:
             if labels.fullmatch(label) is None or values.fullmatch(value) is None:
                 continue
-            if row.section and not dump.is_under(row.section, row.alone):
+            if row.section and not dump.is_under(row.section, row.alone, label):
                 continue
             if row.once and not dump.pci:
                 continue
@@ -199,6 +226,8 @@ class Dump:
         if abs(self._at - int(row[0] or 0)) > _APART_MS:
             row = (0, "", "", "", 0, 0, "")
         self.pci, self.section, self.scope = str(row[1]), str(row[2]), str(row[3])
+        if not self.pci and abs(self._at - int(row[0] or 0)) > _BLOCK_MS:
+            self.section = ""
         self.slowed, self.remapped = bool(row[4]), int(row[5] or 0)
         self._reported = str(row[6])
 
@@ -217,9 +246,14 @@ class Dump:
             self.scope = ""
         self.save()
 
-    def is_under(self, sections: tuple[str, ...], alone: bool) -> bool:
-        """True under one of the headings. Without a GPU this is no dump or only the end of one: then `alone` decides."""
-        return self.section in sections if self.pci else alone
+    def is_under(self, sections: tuple[str, ...], alone: bool, label: str) -> bool:
+        """True under one of the headings.
+
+        Without a GPU this is no dump or only part of one: then a heading counts that nothing else has, else `alone` decides.
+        """
+        if self.pci:
+            return self.section in sections
+        return alone or (self.section in sections and label.lower() in _OWN_WORDS.get(self.section, ()))
 
     def save(self) -> None:
         """Remember for the next line."""
