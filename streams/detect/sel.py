@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from streams.config.yaml_tables import Strict
+from streams.detect import log_util
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
@@ -112,6 +113,7 @@ class Sel:
     """Reads log entries of management controllers."""
 
     hints = (
+        *log_util.HINTS,
         rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
         rb"[a-z]-\d\d-\d{4}(?:\s{0,3}\||,\d\d:)",  # FreeIPMI prints no direction unless asked
         rb"#ILO \d|\biLO ?\d? (?:IML|\S+: (?:\d|[A-Z]))|M(?:essage|sg) ?I[dD](?:: |=| = )[A-Z]{3}|\bFQX[A-Z0-9]{9}|"
@@ -140,7 +142,10 @@ class Sel:
         if by_controller:
             line = _of_named_host(line)
         row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
-        if row is not None:
+        if (entry := log_util.entry_in(line.text)) is not None:
+            if reported(line, entry.start, listed=True):
+                yield from self._of_sled(entry, line, stream)
+        elif row is not None:
             # The entry may begin with the same `SEL` that ends what stands before it.
             if (relayed := _RELAYED.match(line.text)) is not None and row.start() <= relayed.end():
                 line = line._replace(node=relayed["node"] or relayed["host"] or relayed["entry"])
@@ -211,6 +216,12 @@ class Sel:
         yield from found
         if not found and self._is_fault("", whole):
             yield from self._unknown(event, line, stream)
+
+    def _of_sled(self, entry: log_util.Entry, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        found = list(self._classified(entry.sensor, entry.whole, line, entry.at, event=entry.event))
+        yield from (one._replace(attributes={**one.attributes, **entry.readings}) for one in found)
+        if not found and self._is_fault("", entry.whole):
+            yield from self._unknown(entry.whole, line, stream)
 
     def _classified(
         self, sensor: str, text: str, line: LogLine, at: datetime | None, *, event: str = ""
