@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streams.detect.agents import Agents
 from streams.detect.alerts import Alerts
+from streams.detect.ceph_osds import CephOsds
 from streams.detect.comm_init import CommInit
 from streams.detect.facility import Facility
 from streams.detect.finding import Finding, Stream
@@ -124,6 +125,7 @@ def line_families() -> tuple[LineFamily, ...]:
         Sel(),
         PatternFamily("pcie"),
         PatternFamily("storage"),
+        CephOsds(),
         PatternFamily("storage_servers"),
         PatternFamily("switch"),
         Facility("facility"),
