@@ -22,7 +22,7 @@ _ERRORS = r"err|error|exception|exc|exc_info|cause|reason|stderr|details?|failur
 _TEXTS = r"msg|message|MESSAGE|log|event|text|line|entry|kmsg|raw|output|body"
 _FIELD = re.compile(
     rf"(?:^|[\s{{,\[(]|\\n)\\{{0,8}}[\"']?(?:{_ERRORS}|{_TEXTS})\\{{0,8}}[\"']?\s?[:=]\s?\\{{0,8}}(?P<quote>[\"'])"
-    r"(?P<words>(?:[^\"'\\\n]|\\{1,8}[\"'ntr/]|(?<=[\w\s:])'(?=[\w\s])){0,600})$"
+    r"(?P<words>(?:[^\"'\\\n]|\\{1,8}[\"'ntr/]|(?<=[\w\s:])'(?=[\w\s\\])){0,600})$"
 )
 """A field whose value is still open; quotes within it are escaped."""
 _SEVERE = re.compile(
