@@ -1,7 +1,8 @@
-"""Log lines of Kubernetes components: printed Events in three formats, conditions, and other messages.
+"""Log lines of Kubernetes components: printed Events in four formats, conditions, and other messages.
 
 `"Event occurred" object="ns/name" kind="Pod" … reason="…" message="…"` and `Event(v1.ObjectReference{Kind:"Pod", …}): type: …
-reason: … text` are client-go's (tools/record); rows of `kubectl get events` are read in `event_table.py`.
+reason: … text` are client-go's (tools/record); `DEBUG events text {"type", "object": {…}, "reason"}` is controller-runtime's;
+rows of `kubectl get events` are read in `event_table.py`.
 All of them count as the Event they show.
 """
 
@@ -32,6 +33,12 @@ _REFERENCE = re2_patterns.compile(
     r"Event\(v1\.ObjectReference\{Kind:\"(?P<kind>\w{1,63})\", Namespace:\"(?P<namespace>[a-z0-9-]{0,63})\", "
     r"Name:\"/?(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,400}\breason: \W?(?P<reason>\w{1,128})\W?"
 )
+_RECORDED = re2_patterns.compile(
+    r"\s(?:[\w.-]{0,64}\.)?events\s{1,4}(?P<message>\S[^\n]{2,600}?)\s{1,4}\{\"type\": ?\"(?:Warning|Normal)\", ?\"object\": ?\{"
+    r"\"kind\": ?\"(?P<kind>\w{1,63})\", ?(?:\"namespace\": ?\"(?P<namespace>[a-z0-9-]{0,63})\", ?)?"
+    r"\"name\": ?\"(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,600}\"reason\": ?\"(?P<reason>\w{1,128})\""
+)
+"""How operators on controller-runtime log each Event that they write, by zap's console encoder."""
 _STATUS = re2_patterns.compile(r"\bNew status generated: &\{Source:\S{1,64} Events:\[")
 """How node-problem-detector logs what it found: Go's structure of its events, and of all conditions of that monitor."""
 _STATUS_EVENT = re2_patterns.compile(
@@ -117,6 +124,10 @@ def _logged(line: LogLine) -> Iterator[KubeEvent]:
             if kind is not None and reported(line, match.start()):
                 message = line.text[match.end() : match.end() + _MAX_MESSAGE].strip()
                 yield KubeEvent(match["reason"], message, kind, match["name"], match["namespace"] or "")
+    for match in islice(_RECORDED.finditer(line.text, line.start), MAX_HITS):
+        kind = event_table.kind_of(match["kind"])
+        if kind is not None and reported(line, match.start("message")):
+            yield KubeEvent(match["reason"], match["message"], kind, match["name"], match["namespace"] or "")
 
 
 class KubeLines(PatternFamily):
