@@ -3,11 +3,12 @@
 Azure's scheduled events, by themselves or in what a handler logs: `{"DocumentIncarnation": 2, "Events": [{"EventType":
 "Redeploy", "EventStatus", "NotBefore", "Resources": […]}]}`. Amazon's EventBridge: `{"detail-type": "EC2 Spot Instance
 Interruption Warning", "source": "aws.ec2", "detail": {"instance-id"}}`. aws-node-termination-handler logs JSON with the notice in
-`event`, beside its message. Google's audit log: `{"protoPayload": {"methodName": "compute.instances.hostError", "resourceName",
-"status"}}`, and its metadata server `{"maintenance_status", "window_start_time"}`. Oracle's events are CloudEvents, by type:
-`{"eventType": "com.oraclecloud.computeapi.instancemaintenance.begin", "data": {"resourceName"}}`. Shapes: Azure Metadata
-Service; EventBridge, events of EC2 and Health; aws-node-termination-handler, pkg/logging; Cloud Audit Logs, system events;
-Compute Engine metadata server; OCI, events of Compute.
+`event`, beside its message; Karpenter, with the node that it deletes for one (`{"message", "messageKind", "Node": {"name"}}`).
+Google's audit log: `{"protoPayload": {"methodName": "compute.instances.hostError", "resourceName", "status"}}`, and its
+metadata server `{"maintenance_status", "window_start_time"}`. Oracle's events are CloudEvents, by type: `{"eventType":
+"com.oraclecloud.computeapi.instancemaintenance.begin", "data": {"resourceName"}}`. Shapes: Azure Metadata Service; EventBridge,
+events of EC2 and Health; aws-node-termination-handler, pkg/logging; karpenter-provider-aws, pkg/controllers/interruption;
+Cloud Audit Logs, system events; Compute Engine metadata server; OCI, events of Compute.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _NOTED = "Adding new event to the event store"
+_KARPENTERS = "initiating delete from interruption message"
 _ORACLE = "com.oraclecloud.computeapi."
 _MAX_EVENTS = 100
 _MAX_RESOURCES = 2000
@@ -52,7 +54,18 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
         _add_json(f"{_NOTED} event=", event, record, context, into)
         return True
+    if record.get("message") == _KARPENTERS and (node := _karpenters_node(record)) is not None:
+        notice = {"messageKind": record.get("messageKind"), "NodeName": node}
+        _add_json(f"{_KARPENTERS}: ", notice, record, context, into)
+        return True
     return False
+
+
+def _karpenters_node(record: JsonObject) -> str | None:
+    """The node that it deletes; None where it logs a NodeClaim alone, which is no node's name."""
+    node = record.get("Node", record.get("node"))
+    name = node.get("name") if isinstance(node, dict) else node
+    return name if isinstance(name, str) and name else None
 
 
 def _scheduled(record: JsonObject) -> dict[str, Any] | None:
