@@ -60,8 +60,10 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     if events := _verdicts_in(record):
         for event in events[:_MAX_EVENTS]:
             _add_verdict(event, record, context, into)
-    elif (found := _found_by(record, context) or _known_error(record, context)) is not None:
+    elif (found := _found_by(record, context)) is not None:
         text.read(found, context, into)
+    elif (found := _known_error(record, context)) is not None:
+        text.read(found, context, into, node=fields(record).origin().node)
     elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
         _add_states(record["component"], states[:_MAX_STATES], context, into)
     elif _is_state(record):
