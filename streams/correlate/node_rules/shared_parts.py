@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -412,7 +412,13 @@ def part_faults(
             )
             if _are_links(mine):
                 near = {part}.union(*(parts.at(node) for node in hit))
-                fault = of_tray(fault, trays, partial(_stands_in, near, parts), _most_links(mine))
+                links = _links_by_gpu(mine)
+                most = max(map(len, links.values()), default=0)
+                of_part = fault.hypothesis.root
+                fault = of_tray(fault, trays, partial(_stands_in, near, parts), most)
+                if fault.hypothesis.root == of_part and (same := _same_links(links)):
+                    h = fault.hypothesis
+                    fault = replace(fault, hypothesis=replace(h, why=f"{h.why}. {same}"))
             found.append(fault)
     return found
 
@@ -443,14 +449,30 @@ def _are_links(mine: Collection[Trouble]) -> bool:
     return sum(of_links.values()) >= part_policy().covers * len(of_links)
 
 
-def _most_links(mine: Iterable[Trouble]) -> int:
-    """How many links failed on the GPU that lost most of them, as far as their numbers are reported."""
+def _links_by_gpu(mine: Iterable[Trouble]) -> dict[str, set[str]]:
+    """The links that failed on each GPU, as far as their numbers are reported. A link that is no one's (-1) has none."""
     links: dict[str, set[str]] = defaultdict(set)
     for t in mine:
-        for s in t.hypothesis.causes:
-            if number := s.text("link"):
-                links[s.entity.key].add(number)
-    return max(map(len, links.values()), default=0)
+        for s in (*t.hypothesis.causes, *t.hypothesis.context):
+            if (number := s.number("link")) is not None and number >= 0:
+                links[s.entity.key].add(str(number))
+    return links
+
+
+def _same_links(by_gpu: Mapping[str, Set[str]]) -> str:
+    """That the GPUs lost one and the same link or two, for people; empty where they did not, or there are too few to tell.
+
+    GPUs of one domain have the link of one number at one switch tray, and each has `to_one_tray` links there. Which tray it is
+    depends on the product, so none is named. A GPU of which one line was lost still has to name no other link.
+    """
+    rule = part_policy().nvlink
+    named = sorted(set[str]().union(*by_gpu.values()), key=int)
+    if len(by_gpu) < rule.nodes or not 0 < len(named) <= rule.to_one_tray:
+        return ""
+    return (
+        f"All {len(by_gpu)} GPUs that report their links name NVLink {' and '.join(named)} and no other: by that it is rather "
+        "one NVSwitch tray, at which these end, than the GPUs (a guess from the numbers of the links)"
+    )
 
 
 def root_of(cluster: str, part: Part) -> Entity:

@@ -118,3 +118,36 @@ def test_links_of_three_trays_or_beside_a_gpu_that_was_lost_are_of_a_gpu() -> No
 
 def test_ports_that_go_down_when_a_compute_tray_boots_open_nothing() -> None:
     assert not standing([s for i in range(1, 10) for s in ports(f"qb4s{i}", 0.1 * i)], 1200).published
+
+
+def test_that_all_gpus_lost_the_same_two_links_is_told_as_a_sign_of_a_switch_tray() -> None:
+    """Which tray that is, nobody says: it stays the domain's, and people read where to look."""
+    same = [
+        xid(n, 149, 0.1 * i, index=gpu, link=number, action="reset_gpu")
+        for i, n in enumerate(HIT)
+        for gpu in range(4)
+        for number in (8, 9)
+    ]
+    incident = standing(same).only()
+    assert str(incident.root) == "nvlink domain qb4.777"
+    assert "All 20 GPUs that report their links name NVLink 8 and 9 and no other" in incident.reason
+    assert "one NVSwitch tray" in incident.reason
+
+
+OTHER_LINKS: dict[str, list[Signal]] = {
+    "one GPU names another link": [
+        *links(HIT, 0, (8, 9)),
+        xid(HIT[0], 149, 0.3, index=0, link=3, action="reset_gpu"),
+    ],
+    "each loses more than end at one tray": lost_by_one(HIT, 0),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LINKS)
+def test_links_that_differ_say_nothing_of_one_tray(name: str) -> None:
+    assert "no other" not in standing(OTHER_LINKS[name]).only().reason
+
+
+def test_where_the_tray_speaks_itself_nothing_is_guessed_from_the_links() -> None:
+    incident = standing([*links(HIT, 0), *ports("qb4s3", 0.4)]).only()
+    assert "a guess from the numbers" not in incident.reason
