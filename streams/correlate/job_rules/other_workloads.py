@@ -22,7 +22,7 @@ from streams.correlate.job_rules.service_policy import REGISTRY, WEBHOOK, servic
 from streams.correlate.job_rules.services import complaints, lasting_for, thinned, words
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import SERVERS, Place, PlaceKind
-from streams.correlate.state.pod_jobs import job_told_of
+from streams.correlate.state.pod_jobs import above, job_ref, job_told_of
 from streams.correlate.state.rows import PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.unstarted_pods import POD
@@ -161,7 +161,8 @@ class OtherWorkloads:
     def _workload(self, pod: str) -> JobRef:
         """Whose pod it is, as far as anybody tells: else the pod itself."""
         if (made_for := job_told_of(pod)) is not None:
-            return named(made_for)
+            known = above(made_for, self._state.jobs)
+            return named(job_ref(known[0]) if known else made_for)
         if (job := _job_of(self._state.pods.get(pod))) is not None:
             return named(job)
         namespace, _, name = pod.partition("/")

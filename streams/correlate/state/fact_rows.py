@@ -32,6 +32,7 @@ from streams.correlate.state.labelled_stays import (
 )
 from streams.correlate.state.lost_gpus import lost_gpus, with_gpus
 from streams.correlate.state.node_notices import notices_of
+from streams.correlate.state.own_training import corrected, may_be_training, trains_by_its_log
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.pod_jobs import job_ref
@@ -104,7 +105,7 @@ class FactRows:
             case NodeFact():
                 return self._node(fact)
             case PodFact():
-                return self.pod(name, with_pod_fact(self._state.pods.get(name, PodRow()), fact))
+                return self._pod(name, fact)
             case JobFact():
                 return self._job(name, fact, None)
             case LinkFact():
@@ -123,6 +124,37 @@ class FactRows:
         if kind == "job" and name in self._state.jobs:
             return self._job(name, None, at)
         return Touched()
+
+    def _pod(self, name: str, fact: PodFact) -> Touched:
+        job = self._state.jobs.get(fact.job.key) if fact.job is not None else None
+        row = with_pod_fact(self._state.pods.get(name, PodRow()), corrected(fact, job))
+        touched = self.pod(name, row)
+        touched |= self.learn_training(name)
+        return touched
+
+    def learn_training(self, pod: str) -> Touched:
+        """Take a pod's job for training from now on, where its log shows that it trains; what is known of it is kept anew."""
+        row = self._state.pods.get(pod, PodRow())
+        touched = Touched()
+        for key in sorted({t.fact.job.key for t in row.tenancies if t.fact.job is not None}):
+            job = self._state.jobs.get(key)
+            if job is None or not trains_by_its_log(row, job):
+                continue
+            job = replace(job, logs_training=True)
+            job = replace(job, fact=corrected(job.fact, job) if job.fact is not None else None)
+            self._state.jobs.put(key, job)
+            touched |= Touched(jobs={key}, placed={key}, mentioned={key})
+            touched |= self._enter_told(key)
+            for name, other in list(self._state.pods.items()):
+                mine = tuple(
+                    replace(t, fact=corrected(t.fact, job))
+                    if t.fact.job is not None and t.fact.job.key == key
+                    else t
+                    for t in other.tenancies
+                )
+                if mine != other.tenancies:
+                    touched |= self.pod(name, replace(other, tenancies=mine))
+        return touched
 
     def pod(self, name: str, row: PodRow) -> Touched:
         """Keep a pod's row, and place the pod again."""
@@ -229,8 +261,9 @@ class FactRows:
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
         row = self._state.jobs.get(name, JobRow())
+        first = row.fact is None
         if fact is not None and (row.fact is None or row.fact.observed_at <= fact.observed_at):
-            row = replace(row, fact=fact)
+            row = replace(row, fact=corrected(fact, row))
         if fact is not None:
             row = with_annotation(with_suspension(row, fact), fact)
         if gone_at is not None:
@@ -238,9 +271,18 @@ class FactRows:
         if not self._state.jobs.put(name, row):
             return Touched()
         touched = Touched(jobs={name}, placed={name}, mentioned={name} if row.saves else set())
-        for told in self._topology.pod_jobs.told_of(name):
+        touched |= self._enter_told(name)
+        if first and row.fact is not None and may_be_training(row.fact):
+            # Its pods and their log may have been read before its object.
+            for pod in [pod for pod, other in self._state.pods.items() if other.progress_step is not None]:
+                touched |= self.learn_training(pod)
+        return touched
+
+    def _enter_told(self, job: str) -> Touched:
+        """Enter what was told of a job's objects under the job: it was read before the job was known, or known to train."""
+        touched = Touched()
+        for told in self._topology.pod_jobs.told_of(job):
             touched.pods.add(told)
-            # What was told of its objects before it was known itself is its own.
             touched.jobs |= self._topology.pod_jobs.leave_unplaced(told)
             self._topology.pod_jobs.enter_unplaced(told)
             touched.jobs |= self._topology.pod_jobs.jobs_of(told)

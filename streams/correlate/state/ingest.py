@@ -419,6 +419,8 @@ class Ingest:
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
             jobs = {p.job.key for p in self._topology.placements.of_pod(pod.key)}
+            if not jobs:
+                touched |= self._facts.learn_training(pod.key)
             touched.mentioned |= jobs
             touched.moves |= {(job, seen.at) for job in jobs}
 

@@ -12,7 +12,8 @@ from streams.correlate.policy.families import FAILURES
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import job_of
 from streams.correlate.state.placement import Placements
-from streams.correlate.state.store import State
+from streams.correlate.state.rows import JobRow
+from streams.correlate.state.store import RowStore, State
 from streams.model.entity import JobRef, PodRef, is_output_of_slurm
 
 
@@ -36,6 +37,19 @@ def job_told_of(pod: str) -> JobRef | None:
 _OF_OBJECT = ":"
 _ABOVE = ("JobSet", "TrainJob", "MPIJob", "RayJob", "RayCluster")
 """Kinds that make objects which make pods; those bear its name and what tells them apart (`llm` makes `llm-workers-0`)."""
+_BY_STATEFUL_SETS = ("LeaderWorkerSet",)
+"""The same of kinds that make StatefulSets only: one of its own name for the leaders, and one for each group's workers."""
+
+
+def above(told: JobRef, jobs: RowStore[JobRow]) -> list[str]:
+    """Keys of the jobs that an object may be, or be made by, the nearest first; those that a fact tells of."""
+    # Volcano calls its kind `Job` as well, and the object that an Event is about goes by its kind alone.
+    names = [told.key, *([f"VolcanoJob/{told.namespace}/{told.name}"] if told.kind == "Job" else [])]
+    kinds = (*_ABOVE, *(_BY_STATEFUL_SETS if told.kind == "StatefulSet" else ()))
+    parts = told.name.split("-")
+    for count in range(len(parts), 0, -1):
+        names += (f"{kind}/{told.namespace}/{'-'.join(parts[:count])}" for kind in kinds)
+    return [name for name in names if (row := jobs.get(name)) is not None and row.fact is not None]
 
 
 class PodJobs:
@@ -119,14 +133,9 @@ class PodJobs:
 
     def _job_above(self, told: JobRef) -> str | None:
         """The training job that an object is, or is made by."""
-        # Volcano calls its kind `Job` as well, and the object that an Event is about goes by its kind alone.
-        names = [told.key, *([f"VolcanoJob/{told.namespace}/{told.name}"] if told.kind == "Job" else [])]
-        parts = told.name.split("-")
-        for count in range(len(parts), 0, -1):
-            names += (f"{kind}/{told.namespace}/{'-'.join(parts[:count])}" for kind in _ABOVE)
-        rows = ((name, self._state.jobs.get(name)) for name in names)
+        found = above(told, self._state.jobs)
         return next(
-            (n for n, row in rows if row is not None and row.fact is not None and row.fact.trains), None
+            (n for n in found if (fact := self._state.jobs[n].fact) is not None and fact.trains), None
         )
 
     def _owner_of(self, pod: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place
@@ -215,6 +215,8 @@ class JobRow:
     """The latest checkpoints that an annotation of the job told of. None where there is none."""
     labelled: tuple[Labelled, ...] | None = None
     """Where metrics of GPUs bear such a job, by node; None where they never did, or Slurm had said so before."""
+    logs_training: Literal[True] | None = None
+    """Set where the inventory only guesses that it serves or is batch, and its pods log the steps of a training."""
 
     @property
     def was_placed(self) -> bool:
