@@ -26,6 +26,7 @@ from streams.correlate.node_rules.pod_starts import is_of_one_job
 from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.device_access import says_of_access
 from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.correlate.state.job_progress import last_steps, moves_of
 from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
@@ -226,6 +227,7 @@ class JobCauses(CauseSource):
             shortages=self._services.of_job(key),
             mismatches=tuple(h for h in self._mismatches if h.place.name != key) if reports else (),
             rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
+            lost_devices=self._shared.lost_devices() if any(map(says_of_access, failed)) else (),
             storages=self._shared.storages() if any(map(is_unmounted, failed)) else (),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )

@@ -18,6 +18,7 @@ from streams.correlate.fabric_rules.links import GONE, LinkFault, excuses, host_
 from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
+from streams.correlate.job_rules.device_reports import DeviceReports
 from streams.correlate.job_rules.gpu_errors import GpuErrors
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
@@ -28,6 +29,7 @@ from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults, until_missed
 from streams.correlate.node_rules.imex_peers import is_own_service
 from streams.correlate.node_rules.job_output import unless_printed
+from streams.correlate.node_rules.lost_devices import Holder, had_gpus
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.node_rules.notices import put_ahead
@@ -36,6 +38,7 @@ from streams.correlate.node_rules.software_rollouts import since_given_back
 from streams.correlate.policy.policy import policy
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.sightings import Sighting, is_of_clock
+from streams.correlate.state.device_access import is_of_access
 from streams.correlate.state.job_progress import ProgressReports
 from streams.correlate.state.nic_names import nic_names
 from streams.correlate.state.node_work import (
@@ -75,6 +78,7 @@ class HostCauses(CauseSource):
         self._progress = ProgressReports(self._state, self._placements, self._config.slack)
         self._slow_ranks = SlowRanks(evidence_cache, self._placements, self._config)
         self._gpu_errors = GpuErrors(evidence_cache, self._placements, self._config)
+        self._device_reports = DeviceReports(evidence_cache, self._placements, self._config)
         self._slow_nodes = SlowNodes(self._state, self._placements)
         self._undecided: dict[str, list[LivenessWindow]] = {}
         """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
@@ -90,7 +94,7 @@ class HostCauses(CauseSource):
         """Evaluate the touched nodes and pass what they show on to switches and shared groups."""
         touched, stormy = round_.touched, False
         touched.nodes |= self._undecided_under(touched)
-        for reports in (self._slow_ranks, self._gpu_errors):
+        for reports in (self._slow_ranks, self._gpu_errors, self._device_reports):
             touched.nodes |= reports.learn(touched.jobs | touched.placed)
         touched.nodes |= self._slow_nodes.learn(touched.nodes, touched.placed)
         self._progress.forget()
@@ -102,7 +106,9 @@ class HostCauses(CauseSource):
             if after:
                 self._found[node] = after
                 self._causes.note(after)
-            touched.shared |= self._shared.put(node, row, after, self._gone_alone(node, after))
+            touched.shared |= self._shared.put(
+                node, row, after, self._gone_alone(node, after), self._without_gpus(node, row)
+            )
             near = self._placements.jobs_near(node) | self._topology.pod_jobs.failing_on(node)
             touched.jobs |= near
             if {h.id for h in before} - {h.id for h in after}:
@@ -181,6 +187,21 @@ class HostCauses(CauseSource):
         if fact is None or not fact.gpus:
             return None
         return fact.job.key if fact.job is not None else pod
+
+    def _without_gpus(self, node: str, row: NodeRow) -> list[Sighting]:
+        """What containers on a node say that had GPUs there and can no longer open them."""
+        own = (group for group in row.seen.values() if is_of_access(group[0]))
+        told = [*(s for group in own for s in group), *self._device_reports.on(node)]
+        return had_gpus(told, partial(self._container, node)) if told else []
+
+    def _container(self, node: str, pod: str, at: datetime) -> Holder | None:
+        """The pod with GPUs that bore the name on that node then."""
+        row = self._state.pods.get(pod)
+        stays = stays_of(row) if row is not None else ()
+        stay = next((s for s in reversed(stays) if s.node == node and s.start <= at and s.fact.gpus), None)
+        if stay is None or stay.fact.job is None:
+            return None
+        return Holder(stay.fact.uid, stay.fact.job, stay.start, stay.fact.started_at, trains=stay.fact.trains)
 
     def _shares_memory(self, fact: NodeFact) -> bool:
         """Whether a node has others in its NVLink domain: a single box may run the service, and needs it for nothing."""

@@ -14,6 +14,7 @@ from streams.correlate.node_rules.hot_nodes import by_heat, of_cooling
 from streams.correlate.node_rules.imex_peers import imex_faults, is_of_peer, of_imex
 from streams.correlate.node_rules.job_output import is_hearsay, of_output, printed_faults, settled
 from streams.correlate.node_rules.job_starts import of_starts, start_faults
+from streams.correlate.node_rules.lost_devices import DEVICES, device_faults, of_devices
 from streams.correlate.node_rules.node_outages import (
     Absence,
     Outages,
@@ -100,6 +101,7 @@ class SharedCauses(CauseSource):
         """By node of the control plane: faults of its host."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._software: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._without_gpus: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._printed: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._imex: GroupIndex[tuple[Sighting, ...]] = GroupIndex()
         self._starts: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
@@ -113,9 +115,15 @@ class SharedCauses(CauseSource):
         """Nodes of which any evidence may be kept here."""
 
     def put(
-        self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
+        self,
+        node: str,
+        row: NodeRow,
+        hypotheses: Sequence[Hypothesis],
+        gone_alone: Sequence[Hypothesis],
+        without_gpus: Sequence[Sighting] = (),
     ) -> set[SharedGroup]:
-        """Keep the evidence of one node; `gone_alone` is when it was NotReady for no reason of its own.
+        """Keep the evidence of one node; `gone_alone` is when it was NotReady for no reason of its own, and `without_gpus`
+        what its containers say that can no longer open their GPUs.
 
         Returns the groups to re-evaluate.
         """
@@ -123,7 +131,7 @@ class SharedCauses(CauseSource):
         rolled = SignalKind.UNKNOWN in kinds and any(is_of_rollout(group[0]) for group in row.seen.values())
         peers = SignalKind.GPU_DRIVER in kinds and any(is_of_peer(group[0]) for group in row.seen.values())
         silent = kinds.isdisjoint(_TOLD_KINDS) and not rolled and not peers if fact is not None else not kinds
-        if not hypotheses and silent:
+        if not hypotheses and silent and not without_gpus:
             # Of most nodes that report something nothing is wrong: nothing of what follows finds anything to keep.
             if node not in self._telling:
                 return self._of_inventory() | self._reached(node)
@@ -190,6 +198,8 @@ class SharedCauses(CauseSource):
         if rolled:
             software |= of_rollout(self._cluster, node, row)
         touched |= self._software.put(node, software)
+        lost = of_devices(self._cluster, node, row, without_gpus, hypotheses)
+        touched |= self._without_gpus.put(node, {DEVICES: lost} if lost else {})
         touched |= self._printed.put(node, of_output(hypotheses))
         touched |= self._imex.put(node, of_imex(node, row, self._host) if peers and fact is not None else {})
         conditions = SignalKind.NODE_CONDITION in kinds
@@ -413,6 +423,8 @@ class SharedCauses(CauseSource):
                 return storage_faults(self._cluster, evidence, known, self._incarnations)
             case GroupKind.SOFTWARE:
                 return rollouts(self._cluster, group, self._software.of(group), self._incarnations)
+            case GroupKind.RUNTIME:
+                return device_faults(self._cluster, group, self._without_gpus.of(group), self._incarnations)
             case GroupKind.STARTS if group == CLOCKS:
                 return clock_faults(self._cluster, self._starts.of(group), self._incarnations)
             case GroupKind.STARTS:
@@ -500,6 +512,10 @@ class SharedCauses(CauseSource):
         """Software that was rolled out and broke nodes."""
         groups = [group for group in self._faults if group.kind == GroupKind.SOFTWARE]
         return [h for group in sorted(groups) for h in self._at(group)]
+
+    def lost_devices(self) -> list[Hypothesis]:
+        """Faults by which containers lost their GPUs."""
+        return self._at(DEVICES)
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The root that a node's root was merged into."""

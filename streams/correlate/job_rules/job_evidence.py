@@ -102,6 +102,8 @@ class JobEvidence:
     """What other jobs' own programs did whose ranks called different collectives."""
     rollouts: Sequence[Hypothesis] = ()
     """Software that was rolled out to nodes and broke them; looked up where pods wait for a node."""
+    lost_devices: Sequence[Hypothesis] = ()
+    """Faults by which containers on several nodes lost their GPUs; looked up where one of it cannot open its own."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 

@@ -17,6 +17,7 @@ from streams.correlate.job_rules.applications import numbered as numbered_bursts
 from streams.correlate.job_rules.blockers import claim_ends, claim_waits, evaluate_blockers, for_a_service
 from streams.correlate.job_rules.connection_votes import NO_COMMON_END, ONE_PAIR, Vote, only_deaths
 from streams.correlate.job_rules.culprit import WANDERS, HangFinding
+from streams.correlate.job_rules.device_reports import lost_access
 from streams.correlate.job_rules.explaining_causes import (
     between_jobs,
     broken_before,
@@ -181,7 +182,8 @@ def _explaining_burst(evidence: JobEvidence, burst: Burst, config: Config) -> Hy
     if not burst.is_shared:
         cause = gone_meanwhile(evidence, burst.start, burst.nodes, config)
         cause = cause or broken_before(evidence, burst.start, config)
-    return cause or evicting_node(evidence, burst.start, burst.start, config)
+    cause = cause or evicting_node(evidence, burst.start, burst.start, config)
+    return cause or lost_access(evidence, burst.start, burst.end, config)
 
 
 def _accuse_by_starts(
@@ -204,7 +206,9 @@ def _accuse_by_starts(
 
 def _at_fault(evidence: JobEvidence, failures: StartFailures, config: Config) -> Cause | None:
     """What is known to be wrong already: under the job, or however weak on that very node."""
-    if (cause := explaining(evidence, failures.start, failures.start, failures.end, config)) is not None:
+    cause = explaining(evidence, failures.start, failures.start, failures.end, config)
+    cause = cause or lost_access(evidence, failures.start, failures.end, config)
+    if cause is not None:
         return cause.id
     since = failures.start - config.retention
     here = [

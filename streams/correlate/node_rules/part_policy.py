@@ -71,6 +71,30 @@ class Starts(Enough):
         return timedelta(seconds=self.quiet_s)
 
 
+class Devices(Enough):
+    """When containers on several nodes lost their GPUs."""
+
+    had_s: float
+    owners: int
+    settles_s: float
+    quiet_s: float
+
+    @property
+    def had(self) -> timedelta:
+        """For so long a pod must have had its GPUs."""
+        return timedelta(seconds=self.had_s)
+
+    @property
+    def settles(self) -> timedelta:
+        """How long it is not reported."""
+        return timedelta(seconds=self.settles_s)
+
+    @property
+    def quiet(self) -> timedelta:
+        """After so long without a word it is over."""
+        return timedelta(seconds=self.quiet_s)
+
+
 class Links(Enough):
     """When links fail on nodes of one NVLink domain because of what they end at."""
 
@@ -126,6 +150,8 @@ class PartPolicy(Strict):
     software_came_back: Enough
     software_signs: tuple[str, ...]
     software_of_a_gpu: Enough
+    devices: Devices
+    devices_after_reload: Enough
     rollout: Rollout
     starts: Starts
     clocks: Enough

@@ -19,6 +19,7 @@ from streams.correlate.state.allocations import (
     with_its_node,
 )
 from streams.correlate.state.checkpoints import with_save
+from streams.correlate.state.device_access import of_container
 from streams.correlate.state.evictions import of_node
 from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
@@ -119,6 +120,10 @@ class Ingest:
             seen = self._of_switch(self._topology.names.named(seen))
             if not self._may_speak(seen):
                 return
+            if seen.kind == SignalKind.GPU_DRIVER:
+                seen = (
+                    of_container(seen) or seen
+                )  # what nvidia-smi says in a container is of that, and not of the node's driver
             self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
 
     def _may_speak(self, seen: Sighting) -> bool:
@@ -229,7 +234,11 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
-            for told in (of_node(seen) or slurm_victims.of_node(seen), of_gpu_software(seen)):
+            for told in (
+                of_node(seen) or slurm_victims.of_node(seen),
+                of_gpu_software(seen),
+                of_container(seen),
+            ):
                 if entity.node and told is not None:
                     self._on_node(entity.node, told, touched)
         elif entity.job and not entity.pod and is_failure_of_job(seen):

@@ -68,6 +68,8 @@ class GroupKind(StrEnum):
     """All storage: any node may mount any of it."""
     SOFTWARE = "gpu-software"
     """A version of GPU software, or how it is broken."""
+    RUNTIME = "container-runtime"
+    """What gives containers their devices, and takes them away."""
     STARTS = "job-starts"
     """A step of the workload manager before or after each job."""
     IMEX = "imex"

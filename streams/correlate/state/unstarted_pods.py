@@ -28,7 +28,7 @@ def of_gpu_software(seen: Sighting) -> Sighting | None:
     if seen.kind != SignalKind.JOB_FAILED or not seen.firing or not node or not subtype:
         return None
     pod = seen.entity.pod
-    attributes = {"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: _series(pod)}
+    attributes = {"subtype": subtype, "reason": seen.text("reason"), EACH_MINUTE: series_of(pod)}
     if pod is not None:
         attributes[POD] = pod.key
     return replace(
@@ -41,7 +41,7 @@ def lacks_runtime(told: Sighting) -> bool:
     return told.kind == SignalKind.GPU_DRIVER and told.text("subtype") == GPU_RUNTIME
 
 
-def _series(pod: PodRef | None) -> str:
+def series_of(pod: PodRef | None) -> str:
     """The name that a controller's pods have in common, so that the retries of one job hide no other job's pod.
 
     Only for what is kept: whose job it is, the inventory says.

@@ -15,6 +15,7 @@ ON_NODE = Entity(CLUSTER, node=NODE)
 NIC = Entity(CLUSTER, node=NODE, nic="mlx5_0")
 FEED = Entity(CLUSTER, part=Part("power-feed", "b"))
 PRINTED = Entity(CLUSTER, part=Part(OUTPUT, "research"))
+DEVICES = Entity(CLUSTER, part=Part("container-runtime", "device access"))
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ SAMPLES = (
     Sample("power-cooling", "power_cooling", Entity(CLUSTER, rack="r1"), {"nodes_hit": 6, "nodes_known": 8}, LIKELY),
     Sample("storage-fault", "storage_fault", Entity(CLUSTER, storage="lfs1"), {"nodes_hit": 4}, LIKELY),
     Sample("printed-faults", "platform_fault", PRINTED, {"nodes_hit": 60, "printed": True}, LIKELY, jobs=()),
+    Sample("lost-devices", "platform_fault", DEVICES, {"nodes_hit": 4, "lost_devices": True}, LIKELY),
     Sample("platform-fault", "platform_fault", Entity(CLUSTER, job=JOB), signs("job.failed.image_pull"), LIKELY),
     Sample("application", "application", Entity(CLUSTER, job=JOB), {"xid": 31, "xids": (31,), "shared_nodes": 3}),
     Sample("straggler", "straggler", facts=signs("gpu.slow.clock_straggler"), certainty=LIKELY),

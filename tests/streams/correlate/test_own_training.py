@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -10,7 +11,7 @@ import pytest
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact, JobFact, PodFact
 from streams.model.kinds import WorkloadClass
-from streams.model.signal import Severity, Signal
+from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.world import CLUSTER, World, _signal, at, node_fact, off_bus, progress
 
 GROUP = JobRef("LeaderWorkerSet", "train", "moe")
@@ -71,7 +72,7 @@ def test_what_logs_steps_of_a_training_on_half_a_node_each_is_a_victim() -> None
 def test_in_whatever_order_its_object_its_pods_and_its_log_are_read(order: tuple[int, ...]) -> None:
     made = pods()
     world = World(map(node_fact, NODES))
-    parts = [[object_of(made)], made, steps()]
+    parts: list[Sequence[Fact | Signal]] = [[object_of(made)], made, steps()]
     for part in order:
         for one in parts[part]:
             world.see(one) if isinstance(one, Signal) else world.tell(one)
@@ -101,7 +102,12 @@ def test_what_is_no_training_stays_what_it_is(name: str) -> None:
 
 def refused(kind: str, name: str, *seconds: float) -> list[Signal]:
     words = {"webhook": "h.example.io", "service": "hook", "service_namespace": "platform"}
-    attributes = {"subtype": "create_refused", "reason": "FailedCreate", "certificate": "expired", **words}
+    attributes: dict[str, Attribute] = {
+        "subtype": "create_refused",
+        "reason": "FailedCreate",
+        "certificate": "expired",
+        **words,
+    }
     place = Entity(CLUSTER, job=JobRef(kind, "train", name))
     return [_signal("job.failed", place, s, attributes, severity=Severity.WARNING) for s in seconds]
 
