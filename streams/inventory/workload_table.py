@@ -25,6 +25,8 @@ class Workloads(Strict):
     kinds: Mapping[str, frozenset[str]]
     labels: Mapping[WorkloadClass, tuple[str, ...]]
     images: Mapping[WorkloadClass, tuple[str, ...]]
+    worlds: frozenset[str]
+    """Kinds of owners for which an image speaks of training."""
     commands: Mapping[WorkloadClass, frozenset[str]]
     training_env: tuple[str, ...]
     general: Mapping[WorkloadClass, frozenset[str]]

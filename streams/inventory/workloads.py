@@ -126,7 +126,8 @@ def _guess(kinds: Sequence[str], templates: Sequence[PodTemplate], gpus: int, in
         if not wanted.isdisjoint(words) and (found is not WorkloadClass.TRAINING or gpus):
             return Workload(found, guessed=True)
     for found in table.images:
-        if any(found in template.images for template in templates):
+        may_be = found is not WorkloadClass.TRAINING or (gpus and not table.worlds.isdisjoint(kinds))
+        if may_be and any(found in template.images for template in templates):
             return Workload(found, guessed=True)
     if gpus and any(template.trains for template in templates):
         return Workload(WorkloadClass.TRAINING, guessed=True)

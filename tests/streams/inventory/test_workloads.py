@@ -111,6 +111,26 @@ CASES: dict[str, tuple[tuple[Object, ...], str]] = {
         (under("LeaderWorkerSet", api="leaderworkerset.x-k8s.io/v1", spec=run("/opt/bin/torchrun t.py")),),
         "training?",
     ),
+    "a LeaderWorkerSet of a training framework's image": (
+        (
+            under(
+                "LeaderWorkerSet", api="leaderworkerset.x-k8s.io/v1", spec=image("reg.example/ml/megatron:25.04", 4)
+            ),
+        ),
+        "training?",
+    ),
+    "one of an image that serves what it trains": (
+        (
+            under(
+                "LeaderWorkerSet", api="leaderworkerset.x-k8s.io/v1", spec=image("verlai/verl:vllm0.11", 4)
+            ),
+        ),
+        "inference?",
+    ),
+    "a shell in a training framework's image": (
+        (under("ReplicaSet", "box-5d", api="apps/v1", spec=image("reg.example/ml/megatron:25.04", 8)),),
+        "inference?",
+    ),
     "a VolcanoJob's, that shows no template": (
         (
             job(api="batch.volcano.sh/v1alpha1", spec={"tasks": [{"name": "worker", "replicas": 18}]}),
