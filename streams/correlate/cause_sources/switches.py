@@ -28,7 +28,7 @@ from streams.correlate.fabric_rules.switch_faults import (
 )
 from streams.correlate.fabric_rules.switch_orders import OrderAt, SwitchOrders
 from streams.correlate.fabric_rules.went_dark import Gone
-from streams.correlate.hypothesis import ERROR_COUNTERS, FELT_ONLY, SOMEWHERE, Blame, Hypothesis
+from streams.correlate.hypothesis import DROPS, ERROR_COUNTERS, FELT_ONLY, SOMEWHERE, Blame, Hypothesis
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.sightings import Sighting
@@ -451,11 +451,10 @@ class SwitchCauses(CauseSource):
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """What switches tell themselves, or their hosts: what jobs blame them for explains no job."""
         for h in self.all():
-            if h.rule == FELT_ONLY:
+            reaches = h.rule not in (BY_VOTES, FELT_ONLY) and began_by(h, last)
+            if h.rule in (DROPS, FELT_ONLY):
                 # It slows jobs as well, and of these no rank reports anything.
-                reaches = not nodes.isdisjoint(h.fact_texts("hosts"))
-            else:
-                reaches = h.rule != BY_VOTES and began_by(h, last)
+                reaches = reaches or not nodes.isdisjoint(h.fact_texts("hosts"))
             if reaches:
                 yield h
 

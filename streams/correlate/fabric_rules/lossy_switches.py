@@ -29,6 +29,7 @@ class Loss:
 
     `nics` are the names of NICs that are the same on several of its hosts, as those of one rail are. `known` is how many hosts
     are known at its ports, 0 where its cables are not: then `hosts` are those that send again, and `ports` those that drop.
+    `sole` is whether no other switch dropped at half as many ports when it began.
     """
 
     interval: FiringInterval
@@ -37,6 +38,7 @@ class Loss:
     nics: tuple[str, ...]
     retransmits: tuple[Sighting, ...]
     ports: int = 0
+    sole: bool = True
 
 
 @dataclass(slots=True)
@@ -171,7 +173,9 @@ class LossySwitches:
             lines = sorted((s for i in mine.values() for one in i for s in one.sightings), key=order)
             interval = FiringInterval(start, max(s.at for s in lines), end, tuple(lines))
             again = tuple(sorted((s for one in felt.values() for s in one), key=order))
-            found.append(Loss(interval, hosts, known, tuple(sorted(felt)), again))
+            dropping = sum(any(_meets(i, start, end) for i in one) for one in ports.values())
+            sole = not self._drops_elsewhere(switch, dropping, start)
+            found.append(Loss(interval, hosts, known, tuple(sorted(felt)), again, dropping, sole))
         return found
 
 

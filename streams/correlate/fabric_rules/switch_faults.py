@@ -23,6 +23,7 @@ from streams.correlate.hypothesis import (
     ERROR_COUNTERS,
     FAR_END_UNKNOWN,
     LEAF_GUESSED,
+    SOLE,
     SOMEWHERE,
     UNCABLED,
     Blame,
@@ -350,6 +351,8 @@ def _drops(root: Entity, session: Session, lossy: Mapping[str, Loss], config: Co
         "nics": tuple(nics),
         "neighbours": known,
     }
+    if all(loss.sole for loss in losses):
+        facts[SOLE] = True
     if not known:
         ports = max(loss.ports for loss in losses)
         felt = f", and {', '.join(nics[:4])} of {len(hosts)} hosts send again" if hosts else ""

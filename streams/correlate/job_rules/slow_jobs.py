@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from streams.correlate.hypothesis import FELT_ONLY, Hypothesis
+from streams.correlate.hypothesis import DROPS, FELT_ONLY, SOLE, Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import SLOW
 from streams.correlate.policy.config import Config
@@ -47,8 +47,12 @@ def slowed(evidence: JobEvidence, config: Config) -> Iterator[tuple[Sighting, Hy
 
 
 def _felt_at(cause: Hypothesis) -> tuple[str, ...]:
-    """The hosts that show that a switch loses packets: it is on no node, and slows what runs on these."""
-    return cause.fact_texts("hosts") if cause.rule == FELT_ONLY else ()
+    """The hosts that show that a switch loses packets: it is on no node, and slows what runs on these.
+
+    Where several switches drop, the fabric is busy, and a job is as slow as its peers.
+    """
+    loses = cause.rule == FELT_ONLY or (cause.rule == DROPS and SOLE in cause.facts)
+    return cause.fact_texts("hosts") if loses else ()
 
 
 def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesis | None:
@@ -60,9 +64,11 @@ def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesi
         if cause.family in _SLOWING
         and not nodes.isdisjoint({cause.root.node, *cause.nodes, *_felt_at(cause)})
         and slow.fault_at - _BEFORE <= cause.fault_at <= slow.at
+        # Ports drop for a while on any busy day: one that began long after the job became slow is not why.
+        and (cause.rule != DROPS or cause.fault_at <= slow.fault_at + cause.lag)
         and (cause.cleared_at is None or cause.cleared_at >= slow.fault_at + config.linger)
     ]
-    if any(cause.rule == FELT_ONLY for cause in found):
+    if any(cause.rule in (DROPS, FELT_ONLY) for cause in found):
         # Beside a switch that loses packets, what is faint on one node of many is chance, or follows from that.
         found = [cause for cause in found if cause.certainty is not Certainty.WEAK]
     places = {cause.root.node or cause.root.key for cause in found}

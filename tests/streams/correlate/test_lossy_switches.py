@@ -11,12 +11,13 @@ import pytest
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, Incident
-from streams.model.signal import Attribute, Signal
+from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.deliveries import essence, on_time, outcome
 from tests.streams.correlate.world import (
     CLUSTER,
     GPUS,
     World,
+    _signal,
     cluster,
     job,
     link,
@@ -128,6 +129,43 @@ def test_two_connections_that_meet_by_chance_accuse_no_host_of_it() -> None:
 
 def test_as_long_as_no_job_fails_of_it_nobody_is_called() -> None:
     assert not seen(LOSSY)
+
+
+def slow(name: str = "llama", seconds: float = 1500, since: float = 60) -> Signal:
+    """A pod's log says that its steps have become slower."""
+    pod = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-0"))
+    told: dict[str, Attribute] = {
+        "subtype": "slow",
+        "percent": 40,
+        "elapsed_ms": int(1000 * (seconds - since)),
+    }
+    return _signal("job.stalled", pod, seconds, told, severity=Severity.WARNING)
+
+
+def test_a_job_that_becomes_slower_as_its_switch_begins_to_drop_is_affected_and_not_stopped() -> None:
+    (incident,) = seen([*LOSSY, slow()], until=3000)
+    assert (incident.root.key, incident.jobs) == ("switch/leaf-1", (job("llama"),))
+    assert incident.impact.gpus == 0
+
+
+def test_a_job_that_is_slow_first_and_fails_later_is_stopped() -> None:
+    (incident,) = seen([*LOSSY, slow(), given_up("llama", 0, 2, 2400)], until=3000)
+    assert (incident.root.key, incident.jobs) == ("switch/leaf-1", (job("llama"),))
+
+
+NOT_SLOWED = {
+    "all switches drop": [
+        *LOSSY, *drops(range(8), 30, leaf="leaf-2"), *drops(range(8), 40, leaf="leaf-3"), slow(),
+    ],
+    "it was slow an hour before": [*LOSSY, slow(since=-3600)],
+    "it is slow long after that began": [*LOSSY, slow(seconds=6000, since=5000)],
+    "only its counters tell": [*drops(range(8), 0), slow()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", NOT_SLOWED)
+def test_a_slow_job_has_another_reason_where(why: str) -> None:
+    assert not seen(NOT_SLOWED[why], until=6600)
 
 
 OTHERS = {
