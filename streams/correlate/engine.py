@@ -11,6 +11,7 @@ from datetime import datetime
 
 from streams.correlate.cause_sources.jobs import JobCauses
 from streams.correlate.cause_sources.nodes import HostCauses, NodeCauses
+from streams.correlate.cause_sources.partitions import PartitionCauses
 from streams.correlate.cause_sources.ports import CableCauses, PortStormCauses
 from streams.correlate.cause_sources.services import ServiceCauses
 from streams.correlate.cause_sources.shared import SharedCauses
@@ -93,6 +94,7 @@ class Engine:
             switches,
             # After switches: a bad cable is why a storm is on it, but not one that only lost its switch.
             PortStormCauses(causes, hosts, cables),
+            PartitionCauses(causes),
             # After switches: a node whose switch took it away is not missing together with its rack.
             shared,
             # Before jobs: what several of them fail for at once is none of theirs.

@@ -66,6 +66,7 @@ from streams.correlate.job_rules.job_evidence import (
     without_told_exits,
 )
 from streams.correlate.job_rules.late_joins import LateJoin, claim_late_joins, late_join
+from streams.correlate.job_rules.left_partitions import left_partition
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
@@ -264,7 +265,8 @@ def _judge_hang(
         verdict.claim(why, episode, lines)
         return
     shared = (
-        storm_for(evidence, episode, finding, config)
+        left_partition(evidence, episode, finding, config)
+        or storm_for(evidence, episode, finding, config)
         or lossy_leaf_for(evidence, episode, finding, config)
         or fabric_for(evidence, episode, finding, config)
     )

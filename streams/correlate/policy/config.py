@@ -93,6 +93,8 @@ class Config:
     """A switch that somebody reloads or upgrades is back within this; large ones and upgrades of firmware take a quarter hour."""
     switch_orders: timedelta = timedelta(hours=6)
     """How long such an order is remembered: links that flap after it are kept for longer than other lines."""
+    partition_refused: timedelta = timedelta(minutes=5)
+    """So soon after ports left a partition what they still send in it is refused, and their own table of keys is changed."""
     somewhere_neighbours: int = 5
     """The same where the hosts' switch is unknown: then only links that stay down count, for in a large cluster some
     link bounces every minute."""

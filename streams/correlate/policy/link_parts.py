@@ -39,6 +39,8 @@ class Parts(Strict):
     ordered: frozenset[str]
     booted: frozenset[str]
     failing: frozenset[str]
+    partition: frozenset[str]
+    partition_refused: frozenset[str]
     elsewhere: frozenset[str]
     standing: str
     administrative: str
@@ -94,6 +96,19 @@ def is_boot(s: Sighting) -> bool:
 def is_failing(s: Sighting) -> bool:
     """Whether it says that a switch fails as a whole: the switch of itself, or whoever manages it."""
     return s.entity.switch is not None and s.entity.port is None and s.text("subtype") in parts().failing
+
+
+def partition_of(s: Sighting) -> str | None:
+    """The partition of a subnet that a manager speaks of, as its key of a full member; "" for a port that refused a key, which
+    no line tells; None for anything else.
+    """
+    if s.kind != SignalKind.FABRIC_LINK:
+        return None
+    subtype = s.text("subtype")
+    if subtype in parts().partition and (pkey := s.text("pkey")):
+        # A limited member's key lacks the highest bit, and managers print either (IBTA, 10.9.1.1).
+        return f"0x{int(pkey, 16) | 0x8000:04x}"
+    return "" if subtype in parts().partition_refused else None
 
 
 def placed(s: Sighting) -> Sighting | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job
-from streams.correlate.policy.link_parts import is_boot, is_failing, is_order, placed
+from streams.correlate.policy.link_parts import is_boot, is_failing, is_order, partition_of, placed
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order, sighting, tray_of
 from streams.correlate.state import slurm_victims
 from streams.correlate.state.allocations import (
@@ -25,7 +25,7 @@ from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.nic_names import merged, naming
 from streams.correlate.state.node_groups import node_group
-from streams.correlate.state.place import Place, Touched, of_storage, of_whole
+from streams.correlate.state.place import Place, Touched, of_partition, of_storage, of_whole
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
@@ -253,6 +253,8 @@ class Ingest:
             self._rename(self._topology.name_placed(entity.job), touched)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", self._cable(seen))
+        elif (pkey := partition_of(seen)) is not None:
+            self._of_partition(pkey, seen, touched)
         elif entity.switch and (is_order(seen) or is_boot(seen) or is_failing(seen)):
             self._on_port(of_whole(entity.switch), seen, touched)
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
@@ -340,6 +342,15 @@ class Ingest:
             self._topology.add_reported(name)
             touched.ports.add(name)
             touched.nodes |= self._topology.hosts_at(name)
+
+    def _of_partition(self, pkey: str, seen: Sighting, touched: Touched) -> None:
+        """What is said of the members of a partition, one by one: jobs name the ports to which they lose connections."""
+        name = of_partition(pkey)
+        if not self._topology.unlisted.admits("port", name, self._state.ports):
+            return
+        key = f"{seen.kind}|{seen.text('subtype')}|{seen.text('member').lower()}|{seen.firing}"
+        if self._state.ports.see(name, key, seen):
+            touched.ports.add(name)
 
     def _of_switch_unknown(self, switch: str, seen: Sighting) -> None:
         """Keep an error of a switch in words that no rule knows, for people. Nothing is judged by it, so nothing is touched."""

@@ -47,6 +47,19 @@ def of_whole(switch: str) -> str:
     return f"{switch}/"
 
 
+_PARTITION = "pkey "
+
+
+def of_partition(pkey: str) -> str:
+    """The name under which it is kept, beside ports of switches, what a subnet's manager says of a partition; with "" of all."""
+    return of_whole(f"{_PARTITION}{pkey}")
+
+
+def partition_at(port: str) -> str | None:
+    """The partition that is kept under this name of a port; "" for all of them, None for a port."""
+    return port.removeprefix(_PARTITION).removesuffix("/") if port.startswith(_PARTITION) else None
+
+
 _STORAGE = "storage/"
 
 
