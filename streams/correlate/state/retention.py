@@ -46,7 +46,7 @@ class Retention:
                 kept |= _of_announced_absence(row)
                 kept |= _of_drains(row, now)
                 kept |= _of_low_clocks(row, now)
-                kept = _with_losses(kept, row.seen, now)
+                kept = _with_losses(kept, row.seen, cut, now)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -56,7 +56,7 @@ class Retention:
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
                 kept = _since_each(port.seen, self.kept_since(Place(PlaceKind.PORT, name), cut, config))
-                kept = _with_losses(kept, port.seen, now)
+                kept = _with_losses(kept, port.seen, cut, now)
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
@@ -266,15 +266,17 @@ def _of_drains(row: NodeRow, now: datetime) -> Groups:
     }
 
 
-def _with_losses(kept: Groups, seen: Groups, now: datetime) -> Groups:
+def _with_losses(kept: Groups, seen: Groups, cut: datetime, now: datetime) -> Groups:
     """`kept` with what NICs and ports of switches go on losing: counters tell once that it began, and once that it is over.
+
+    As long as the end is kept (since `cut`), so is the begin: what a job suffered in between would have had no reason else.
 
     What has shown it for hours is no news, and is what others are compared with. After a day nobody reads these counters.
     """
     last: dict[tuple[str, ...], Sighting] = {}
     for s in sorted(filter(_is_loss, of_kind(seen, SignalKind.FABRIC_LINK)), key=order):
         last[_series(s)] = s
-    lasting = {series for series, s in last.items() if s.firing and s.at >= now - PAST}
+    lasting = {series for series, s in last.items() if s.at >= (now - PAST if s.firing else cut)}
     if not lasting:
         return kept
     found = dict(kept)

@@ -10,7 +10,7 @@ import pytest
 
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, NodeFact
-from streams.model.incident import Certainty, Incident
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.deliveries import essence, on_time, outcome
 from tests.streams.correlate.world import (
@@ -297,6 +297,16 @@ def test_it_stays_the_switch_as_long_as_it_drops() -> None:
     signals = next(iter(UNCABLED.values()))
     for until in (2800, 4000, 9000):
         assert [i.root.key for i in watched(signals, until)] == ["switch/leaf-1"]
+
+
+def test_what_a_job_lost_over_it_stays_its_fault_when_it_is_over_an_hour_later() -> None:
+    signals = [*next(iter(UNCABLED.values())), progress("llama", 700, 1)]
+    over = [
+        *drops(range(20), 3600, cleared=True),
+        *sent_again(MANY[:6], 3605, subtype="lost_packets", cleared=True),
+    ]
+    found = watched([*signals, *over], 5000)
+    assert [(i.root.key, i.state) for i in found] == [("switch/leaf-1", IncidentState.RESOLVED)]
 
 
 def test_ports_that_drop_on_a_busy_switch_call_nobody_while_jobs_go_on() -> None:
