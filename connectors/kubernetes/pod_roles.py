@@ -27,6 +27,7 @@ from streams.job_kinds.known import KNOWN
 from streams.model.clock import parse_rfc3339
 from streams.model.kinds import WorkloadClass
 from streams.model.signal import Attribute
+from streams.model.slurmd_pod import is_slurmd
 
 MIRROR = "kubernetes.io/config.mirror"
 CHECKPOINT_GRACE = f"{DOMAIN}/checkpoint-grace"
@@ -171,7 +172,7 @@ def kept_by(pod: Object, policy: DrainPolicy, pinned: str = "") -> str:
     owner = controller(pod)
     if owner is None and not policy.bare:
         return NOBODY
-    if _is_slurmd(owner) and not _is_drained_by_slurm(pod):
+    if is_slurmd(pod) and not _is_drained_by_slurm(pod):
         return SLURM
     if not policy.protected and (name := _protection(pod)):
         return f"the annotation {name}"
@@ -246,10 +247,6 @@ def _trains(pod: Object, owner: str) -> bool:
         return True
     gang = not _GANG.isdisjoint(written) or bool(pod.get("spec", {}).get("schedulingGroup"))
     return gang and asks_for_gpu(pod)
-
-
-def _is_slurmd(owner: Mapping[str, Any] | None) -> bool:
-    return owner is not None and owner.get("kind") == "NodeSet" and "slinky" in str(owner.get("apiVersion"))
 
 
 def _is_drained_by_slurm(pod: Object) -> bool:

@@ -20,6 +20,7 @@ from streams.inventory.objects import gpus_requested
 from streams.inventory.workload_table import workloads
 from streams.model.kinds import WorkloadClass
 from streams.model.kube_objects import items, text, whole
+from streams.model.slurmd_pod import DAEMON, runs_slurmd
 
 _NPROC_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:[= ]|\Z)\s*(\S+)?", re.ASCII)
 _MOST_OF_A_COMMAND = 20_000
@@ -41,6 +42,8 @@ class PodTemplate:
     """What the names of its images speak for."""
     trains: bool
     """Whether an environment variable is set that starts a world of ranks."""
+    slurmd: bool = False
+    """Whether the pod is a node of Slurm."""
 
 
 class PodTemplates:
@@ -57,7 +60,13 @@ class PodTemplates:
         ranks = [env.get(name) for name in table.ranks_per_pod_env]
         trains = any(name in env for name in workloads().training_env)
         containers = [
-            (one.get("image"), one.get("command"), one.get("args"), one.get("resources"))
+            (
+                one.get("name") == DAEMON,
+                one.get("image"),
+                one.get("command"),
+                one.get("args"),
+                one.get("resources"),
+            )
             for one in items(spec, "containers")
         ]
         first = [one.get("resources") for one in items(spec, "initContainers")]
@@ -87,6 +96,7 @@ def _template(spec: Mapping[str, Any], ranks: list[str | None], trains: bool) ->
             if any(piece in image for image in images for piece in pieces)
         ),
         trains=trains,
+        slurmd=any(map(runs_slurmd, containers)),
     )
 
 

@@ -1,6 +1,8 @@
 """Slurm on Kubernetes: its nodes are pods, so what Slurm calls a node is another name of the node that the pod stands on.
 
-Source: Slinky, slurm-operator, NodeSet: a slurmd registers under the host name of its pod, by default the pod's own name.
+Whatever operator or chart made them: `streams/model/slurmd_pod.py` tells which pods run slurmd, and how each registers.
+A name that is a node's own means that node, and one that pods on two nodes bear at once (two Slurms) means neither
+(`streams/correlate/state/host_names.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,10 @@ from dataclasses import replace
 
 from streams.inventory.objects import Identity
 from streams.model.facts import NodeFact
-from streams.model.hostnames import NOBODYS, folded
-from streams.model.kube_objects import KubeObject, controller_of, labels_of, part, text
+from streams.model.hostnames import folded
+from streams.model.kube_objects import KubeObject, part, text
+from streams.model.slurmd_pod import is_slurmd, names_in_slurm
 
-_HOST_NAME = "nodeset.slinky.slurm.net/pod-hostname"
-"""The label in which its operator keeps what Slurm calls the pod, also where the pod stands in its host's own network."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -41,7 +42,7 @@ class SlurmdPods:
 
     def learn(self, who: Identity, pod: KubeObject | None) -> list[NodeFact]:
         """Learn a pod, or with None that it is gone. Returns the nodes that are called otherwise now."""
-        before, after = self._at.get(who), _place_of(who, pod)
+        before, after = self._at.get(who), _place_of(pod)
         if before == after:
             return []
         if before is not None:
@@ -57,16 +58,9 @@ class SlurmdPods:
         return [self.named(self._bare[node]) for node in nodes if node in self._bare]
 
 
-def _place_of(who: Identity, pod: KubeObject | None) -> tuple[str, frozenset[str]] | None:
+def _place_of(pod: KubeObject | None) -> tuple[str, frozenset[str]] | None:
     """On which node a slurmd stands, and what Slurm calls it; None for any other pod, and one that has ended."""
-    owner = controller_of(pod) if pod is not None else None
-    if pod is None or owner is None or owner.get("kind") != "NodeSet":
+    node = text(part(pod, "spec"), "nodeName") if pod is not None else None
+    if pod is None or node is None or part(pod, "status").get("phase") in _OVER or not is_slurmd(pod):
         return None
-    if "slinky" not in str(owner.get("apiVersion")):
-        return None
-    node = text(part(pod, "spec"), "nodeName")
-    if node is None or part(pod, "status").get("phase") in _OVER:
-        return None
-    said = (text(labels_of(pod), _HOST_NAME), text(part(pod, "spec"), "hostname"), who.name)
-    called = {folded(name) for name in said if name}
-    return node, frozenset(called - NOBODYS)
+    return node, names_in_slurm(pod)

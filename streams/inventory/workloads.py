@@ -91,6 +91,8 @@ class Classifier:
         table = workloads()
         if (declared := self._declared(marks)) is not None:
             return Workload(declared)
+        if any(template.slurmd for template in templates):
+            return Workload(WorkloadClass.SYSTEM)  # whoever made it: what runs in it are jobs of Slurm
         gpus = max((template.gpus for template in templates), default=0)
         seen = any(template.has_containers for template in templates)
         for kind in kinds:

@@ -97,6 +97,11 @@ SLURMD = pod(
             OPT_OUT,
         ),
         (SLURMD, DrainPolicy(protected=True), SLURM),
+        (
+            merged(pod("p"), {"spec": {"containers": [{"name": "slurmd"}]}}),
+            DrainPolicy(protected=True),
+            SLURM,
+        ),
         (slurmd("Idle"), DrainPolicy(), SLURM),
         (slurmd("Allocated", "Drain"), DrainPolicy(bare=True, protected=True, local_data="all"), SLURM),
         (slurmd("Mixed", "Drain"), DrainPolicy(), SLURM),

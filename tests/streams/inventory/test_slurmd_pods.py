@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from streams.inventory.cluster_inventory import FactChange
 from streams.model.facts import NodeFact
 from tests.streams.inventory.objects import Object, node, owner, pod
@@ -60,6 +62,51 @@ def test_what_is_no_slurmd_names_no_node() -> None:
     inventory = settled(node())
     assert aliases(inventory.apply(added(other))) == {}
     assert aliases(inventory.apply(added(pod("gpu-1")))) == {}
+
+
+def worker(container: dict[str, object], *, on: str = "gpu-01", namespace: str = "slurm") -> Object:
+    """A pod that no operator which is known by name made."""
+    made = pod(
+        "worker-7",
+        owners=[owner("AdvancedStatefulSet", "worker", api="apps.kruise.io/v1beta1")],
+        on=on,
+        namespace=namespace,
+    )
+    made["spec"]["containers"] = [{"name": "munge"}, {"name": "main", "image": "reg.example/a:1"} | container]
+    return made
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"name": "slurmd"},
+        {"image": "reg.example:5000/slurm/worker_slurmd:24.11"},
+        {"image": "ghcr.io/example/slurmd@sha256:0a"},
+        {"command": ["/usr/sbin/slurmd", "-D"]},
+        {"command": ["/bin/bash", "-c"], "args": ["exec /usr/sbin/slurmd -D -Z"]},
+    ],
+)
+def test_a_pod_is_a_node_of_slurm_by_what_runs_in_it_whoever_made_it(container: dict[str, object]) -> None:
+    inventory = settled(node())
+    assert aliases(inventory.apply(added(worker(container)))) == {"gpu-01": ("worker-7",)}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"image": "reg.example/slurmd-exporter:1"},
+        {"image": "reg.example/slurmd/metrics:1"},
+        {"command": ["tail", "-f", "/var/log/slurmd"]},
+        {"name": "slurmctld", "command": ["slurmctld", "-D"]},
+    ],
+)
+def test_what_only_looks_after_slurmd_names_no_node(container: dict[str, object]) -> None:
+    assert aliases(settled(node()).apply(added(worker(container)))) == {}
+
+
+def test_the_name_that_slurmd_is_started_with_is_another_one() -> None:
+    made = worker({"command": ["slurmd", "-D", "-N", "dgx-7", "--conf-server", "ctl"]})
+    assert aliases(settled(node()).apply(added(made))) == {"gpu-01": ("dgx-7", "worker-7")}
 
 
 def test_the_operators_label_says_what_slurm_calls_a_pod_without_a_host_name() -> None:

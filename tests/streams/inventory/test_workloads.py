@@ -142,6 +142,10 @@ CASES: dict[str, tuple[tuple[Object, ...], str]] = {
     "a pipeline's task": ((under("TaskRun", api="tekton.dev/v1"),), "build"),
     "a daemon of every node": ((under("DaemonSet", "dcgm", api="apps/v1"),), "system"),
     "Slinky's slurmd": ((under("NodeSet", "slurmd", api="slinky.slurm.net/v1alpha1"),), "system"),
+    "another operator's slurmd": (
+        (under("StatefulSet", "worker", api="apps/v1", spec=run("/usr/sbin/slurmd -D")),),
+        "system",
+    ),
     "a pod that nobody owns": ((pod(),), "unknown"),
     "a pod of a kind nobody knows": ((under("Flurble", api="flurbles.example/v1"),), "unknown"),
     "a pod that is declared": ((pod(labels={"faultline.dev/workload": "training"}),), "training"),
