@@ -13,6 +13,7 @@ from datetime import datetime
 from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.source import Causes
 from streams.correlate.fabric_rules.links import LinkFault
+from streams.correlate.fabric_rules.lossy_rails import Spells, lost_by_rail, may_lose_rail, rail_losses
 from streams.correlate.fabric_rules.lossy_switches import READ_LATE
 from streams.correlate.fabric_rules.resending_hosts import (
     Around,
@@ -60,6 +61,12 @@ class FeltGroups:
         """By leaf and host: what its NICs show that may be attached there."""
         self._leafs_of: dict[str, frozenset[str]] = {}
         """Under which leafs a host is entered there."""
+        self._rails_of: dict[str, Spells] = {}
+        """By host of which no leaf is known: when packets of which NIC were lost."""
+        self._rails: dict[str, set[str]] = defaultdict(set)
+        """By the name of a NIC: those of these hosts on which packets of it were lost."""
+        self._near_rails: dict[str, bool] = {}
+        """By the name of a NIC: whether it is worth a comparison; absent where something of it has changed."""
         self._near: dict[str, bool] = {}
         """By leaf: whether it is worth a comparison; absent where something of it has changed."""
         self._jobs: dict[str, dict[datetime, frozenset[str]]] = defaultdict(dict)
@@ -92,6 +99,7 @@ class FeltGroups:
                 self._near.pop(leaf, None)
             if before or shown:
                 self._enter(host, leafs, shown)
+                self._enter_rails(host, lost_by_rail(shown) if leafs == {_NOWHERE} else {})
         if not self._shown:
             self._forget()
         return changed
@@ -102,7 +110,7 @@ class FeltGroups:
         return self._shown.keys()
 
     def _forget(self) -> None:
-        for kept in (self._near, self._jobs, self._busy, self._moments):
+        for kept in (self._near, self._near_rails, self._jobs, self._busy, self._moments):
             kept.clear()
 
     def _enter(self, host: str, leafs: frozenset[str], shown: Shown) -> None:
@@ -118,6 +126,18 @@ class FeltGroups:
             self._at_leaf[leaf][host] = spells_of(mine)
         if at:
             self._leafs_of[host] = frozenset(at)
+
+    def _enter_rails(self, host: str, lost: Spells) -> None:
+        for nic in self._rails_of.pop(host, {}).keys() - lost.keys():
+            self._rails[nic].discard(host)
+            self._near_rails.pop(nic, None)
+            if not self._rails[nic]:
+                del self._rails[nic]
+        for nic in lost:
+            self._rails[nic].add(host)
+            self._near_rails.pop(nic, None)
+        if lost:
+            self._rails_of[host] = lost
 
     def _may_be_at(self, host: str, nic: str, leafs: Set[str], at: datetime) -> Iterable[str]:
         """The leafs of a host to which a NIC of it may be attached: one, where cables or rails tell."""
@@ -148,7 +168,7 @@ class FeltGroups:
             groups = [self._leaf(leaf) for leaf in sorted(self._topology.leafs())]
             losses += felt_losses(groups, around, self._config, which)
         if _NOWHERE in near:
-            losses += self._of_parts(around)
+            losses += self._of_parts(around) or self._of_rails(around)
         for loss in losses:
             found[loss.root.switch or SOMEWHERE].append(loss)
         return {name: tuple(mine) for name, mine in found.items()}
@@ -171,6 +191,23 @@ class FeltGroups:
             if losses and len({loss.root.key for loss in losses}) == 1:
                 return losses
         return []
+
+    def _of_rails(self, around: Around) -> list[FeltLoss]:
+        """By the rail, where no part explains it: NICs of one name, and no others, on the nodes of jobs."""
+        for nic, hosts in self._rails.items():
+            if nic not in self._near_rails:
+                starts = (s.start for host in hosts for s in self._rails_of[host][nic])
+                self._near_rails[nic] = may_lose_rail(starts)
+        near = sorted(nic for nic, is_near in self._near_rails.items() if is_near)
+        found = [
+            loss
+            for nic in near
+            for loss in rail_losses(self._cluster, nic, self._rails_of, self._nodes_of, around, self._config)
+        ]
+        return found if len({loss.root.key for loss in found}) == 1 else []
+
+    def _nodes_of(self, job: str, at: datetime) -> frozenset[str]:
+        return frozenset(p.node for p in self._placements.of_job(job, at, at))
 
     def _part(self, part: Part, hosts: Set[str]) -> HostGroup:
         spells = self._at_leaf.get(_NOWHERE, {})

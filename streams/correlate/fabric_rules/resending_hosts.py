@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.lossy_switches import READ_LATE
-from streams.correlate.hypothesis import FELT_ONLY, SOMEWHERE, Hypothesis, rejected
+from streams.correlate.hypothesis import BY_RAIL, FELT_ONLY, SOMEWHERE, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import parts
@@ -27,7 +27,7 @@ from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
-_TOGETHER = timedelta(minutes=10)
+TOGETHER = timedelta(minutes=10)
 """Hosts of one switch that begin within this begin together: a rate is taken over ten minutes, and a high one is seen sooner."""
 _SHARE = 0.5
 """The share of a switch's hosts with traffic that must show it."""
@@ -70,7 +70,7 @@ class HostGroup:
     def showing(self, at: datetime) -> set[str]:
         """The hosts that show it about that time, however long they have."""
         return {
-            host for host, spells in self.spells.items() if any(s.meets(at, at + _TOGETHER) for s in spells)
+            host for host, spells in self.spells.items() if any(s.meets(at, at + TOGETHER) for s in spells)
         }
 
 
@@ -107,6 +107,8 @@ class FeltLoss:
     times_out: bool
     """Queue pairs ran out of time on most of them, and they hold different jobs."""
     guess: str = ""
+    by_rail: bool = False
+    """These hosts are known to share no switch: their NICs of one name show it, and their others do not."""
 
     @property
     def is_sure_of_order(self) -> bool:
@@ -194,7 +196,7 @@ def may_lose(group: HostGroup, around: Around) -> bool:
 def _within(starts: Iterable[tuple[datetime, str]], at: datetime) -> Iterator[str]:
     """The hosts of those starts, in order of time, that belong together with the first."""
     for start, host in starts:
-        if start > at + _TOGETHER:
+        if start > at + TOGETHER:
             return
         yield host
 
@@ -224,7 +226,7 @@ def felt_losses(
                 continue
             if (loss := _compared(wave, groups, around, config)) is not None:
                 found.append(loss)
-                until = at + _TOGETHER
+                until = at + TOGETHER
     return found
 
 
@@ -234,9 +236,9 @@ def _wave(group: HostGroup, at: datetime, around: Around, *, new: bool = True) -
     usual: set[str] = set()
     for host, mine in group.spells.items():
         for s in mine:
-            if at <= s.start <= at + _TOGETHER:
+            if at <= s.start <= at + TOGETHER:
                 spells.setdefault(host, s)
-            elif s.start < at and s.meets(at, at + _TOGETHER):
+            elif s.start < at and s.meets(at, at + TOGETHER):
                 usual.add(host)
                 if not new:
                     spells[host] = s
@@ -327,11 +329,14 @@ def felt_hypothesis(root: Entity, session: Session, losses: Sequence[FeltLoss], 
     until = min(loss.seen_at for loss in losses) + _ALONE
     is_switch = root.switch is not None
     where = f"{root}" if is_switch else f"one switch of {root}"
-    why = (
-        f"{len(hosts)} of the {max(loss.known for loss in losses)} hosts with traffic at {where} lose packets since "
-        f"about one moment ({_shown(losses)}), and hosts elsewhere do not: its queues or their configuration (PFC, QoS, "
-        "buffers); no host is at fault, so none is closed"
-    )
+    of_all = f"{len(hosts)} of the {max(loss.known for loss in losses)}"
+    if last.by_rail and root.part is not None:
+        what = f"{of_all} nodes of jobs lose packets of {root.part.name} since about one moment ({_shown(losses)}), and of "
+        what += "their other NICs hardly any: it is the switch of that rail, whose name is not known"
+    else:
+        what = f"{of_all} hosts with traffic at {where} lose packets since about one moment ({_shown(losses)}), and hosts "
+        what += "elsewhere do not"
+    why = f"{what}: its queues or their configuration (PFC, QoS, buffers); no host is at fault, so none is closed"
     if peers:
         why += f". {', '.join(peers[:4])}{' …' if len(peers) > 4 else ''} elsewhere send to them and show it, too"
     if last.guess:
@@ -361,6 +366,7 @@ def felt_hypothesis(root: Entity, session: Session, losses: Sequence[FeltLoss], 
             "peers": tuple(peers[:64]),
             "neighbours": max(loss.known for loss in losses),
             "nics": tuple(sorted({nic for loss in losses for s in loss.lines if (nic := s.entity.nic)})[:16]),
+            **({BY_RAIL: True} if last.by_rail else {}),
         },
         candidates=tuple(
             rejected(
@@ -368,7 +374,7 @@ def felt_hypothesis(root: Entity, session: Session, losses: Sequence[FeltLoss], 
                 IncidentFamily.NIC_LINK,
                 "one host's NIC",
                 "hosts of the same switch began with it",
-                f"fewer than {config.leaf_neighbours} of its hosts that begin within {span(_TOGETHER)}, or as many elsewhere; "
+                f"fewer than {config.leaf_neighbours} of its hosts that begin within {span(TOGETHER)}, or as many elsewhere; "
                 f"{len(hosts)} did",
             )
             for host in hosts[:6]

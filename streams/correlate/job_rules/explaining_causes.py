@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import (
     BY_JOBS,
+    BY_RAIL,
     DROPS,
     ERROR_COUNTERS,
     FAR_END_UNKNOWN,
@@ -123,11 +124,12 @@ def fabric_for(
 
 
 def lossy_leaf_for(
-    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config, *, by_rail: bool = False
 ) -> Hypothesis | None:
     """A switch that loses packets by what its hosts show, under a job that hangs there and whose ranks blame nobody elsewhere.
 
-    It is not taken for the reason where ranks prove that they wait for one node, or that the program is why.
+    It is not taken for the reason where ranks prove that they wait for one node, or that the program is why. `by_rail` asks for
+    one of which only the rail is known.
     """
     if finding.certainty is Certainty.DECISIVE or finding.mismatch or only_deaths(episode.reports):
         return None
@@ -139,6 +141,7 @@ def lossy_leaf_for(
         c
         for c in evidence.causes
         if (c.rule == FELT_ONLY or (c.rule == DROPS and not loses_connections))
+        and (BY_RAIL in c.facts) is by_rail
         and not there.isdisjoint(hosts := set(c.fact_texts("hosts")))
         and (not accused or not accused.isdisjoint(hosts))
         and in_time(c, episode.start, episode.reported_at, evidence, config)

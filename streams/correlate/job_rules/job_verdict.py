@@ -269,6 +269,7 @@ def _judge_hang(
         or storm_for(evidence, episode, finding, config)
         or lossy_leaf_for(evidence, episode, finding, config)
         or fabric_for(evidence, episode, finding, config)
+        or lossy_leaf_for(evidence, episode, finding, config, by_rail=True)
     )
     if shared is not None and not _outweighed(shared, finding):
         if LEAF_GUESSED in shared.facts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from streams.correlate.hypothesis import DROPS, FELT_ONLY, SOLE, Hypothesis
+from streams.correlate.hypothesis import BY_RAIL, DROPS, FELT_ONLY, SOLE, Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import SLOW
 from streams.correlate.policy.config import Config
@@ -71,5 +71,7 @@ def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesi
     if any(cause.rule in (DROPS, FELT_ONLY) for cause in found):
         # Beside a switch that loses packets, what is faint on one node of many is chance, or follows from that.
         found = [cause for cause in found if cause.certainty is not Certainty.WEAK]
+        if not all(BY_RAIL in cause.facts for cause in found):
+            found = [cause for cause in found if BY_RAIL not in cause.facts]
     places = {cause.root.node or cause.root.key for cause in found}
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id)) if len(places) == 1 else None
