@@ -224,24 +224,27 @@ def notifier() -> Notifier:
     return Notifier(KafkaSettings(), NotifierSettings(), {}, lease_s=30, approval_expiry_s=60)
 
 
+def publishers_of(process: Chat | Notifier) -> Any:
+    return process._publishers if isinstance(process, Chat) else process._notices
+
+
 @pytest.mark.parametrize("make", [chat, notifier])
 async def test_a_worker_that_has_failed_when_the_process_is_asked_to_end_is_not_passed_over(
     make: Callable[[], Any],
 ) -> None:
-    process = make()
+    publishers = publishers_of(make())
     owned = OwnedPartition(0, cast(Any, AsyncMock(documents={})))
 
     async def fail() -> None:
         raise ValueError("a bug")
 
     async def asked_to_end() -> None:
-        process._owner.owned[0] = owned
+        publishers._owner.owned[0] = owned
         await asyncio.wait({worker})
         raise asyncio.CancelledError
 
-    process._owner.poll = asked_to_end
-    worker = process._working[owned] = asyncio.create_task(fail())
-    by_partition = process._publishers if isinstance(process, Chat) else process._notices
-    by_partition[owned] = cast(Any, None)
+    publishers._owner.poll = asked_to_end
+    worker = publishers._working[owned] = asyncio.create_task(fail())
+    publishers._publishers[owned] = cast(Any, None)
     with pytest.raises(ValueError, match="a bug"):
-        await process.run()
+        await publishers.run()
