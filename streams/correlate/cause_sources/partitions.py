@@ -11,7 +11,7 @@ from streams.correlate.fabric_rules.partitions import partition_faults
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.place import PlaceKind, of_partition, partition_at
-from streams.correlate.state.rows import DocumentRow, PortRow
+from streams.correlate.state.rows import DocumentRow, Groups, PortRow
 
 
 class PartitionCauses(CauseSource):
@@ -34,15 +34,18 @@ class PartitionCauses(CauseSource):
         if not mine:
             return
         self._known = {name for name in (*self._known, *mine) if name in self._state.ports}
-        touched.ports |= self._known | self._faults.keys()
+        rows: dict[str, Groups] = defaultdict(dict)
+        for name in sorted(self._known):
+            rows[of_partition(partition_at(name) or "")] |= self._state.ports[name].seen
+        touched.ports |= self._known | rows.keys() | self._faults.keys()
         refused, joined = self._refused(), self._joined()
-        for name in sorted(self._known | self._faults.keys()):
-            row, before = self._state.ports.get(name, PortRow()), self._faults.pop(name, [])
+        for name in sorted(rows.keys() | self._faults.keys()):
+            before = self._faults.pop(name, [])
             after = partition_faults(
                 self._cluster,
                 name,
                 partition_at(name) or "",
-                row.seen,
+                rows[name],
                 refused,
                 joined,
                 self._incarnations,

@@ -25,7 +25,7 @@ from streams.correlate.state.fact_rows import FactRows, exit_of
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.nic_names import merged, naming
 from streams.correlate.state.node_groups import node_group
-from streams.correlate.state.place import Place, Touched, of_partition, of_storage, of_whole
+from streams.correlate.state.place import Place, Touched, of_storage, of_whole, rows_of_partition
 from streams.correlate.state.pod_jobs import job_ref, stand_in
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
@@ -345,10 +345,10 @@ class Ingest:
 
     def _of_partition(self, pkey: str, seen: Sighting, touched: Touched) -> None:
         """What is said of the members of a partition, one by one: jobs name the ports to which they lose connections."""
-        name = of_partition(pkey)
+        key = f"{seen.kind}|{seen.text('subtype')}|{seen.text('member').lower()}|{seen.firing}"
+        name = self._state.ports.row_with_room(rows_of_partition(pkey), key)
         if not self._topology.unlisted.admits("port", name, self._state.ports):
             return
-        key = f"{seen.kind}|{seen.text('subtype')}|{seen.text('member').lower()}|{seen.firing}"
         if self._state.ports.see(name, key, seen):
             touched.ports.add(name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from streams.model.entity import COOLING as OF_COOLING
@@ -48,6 +49,8 @@ def of_whole(switch: str) -> str:
 
 
 _PARTITION = "pkey "
+_PARTITION_ROWS = 128
+"""Each keeps 256 members that left or joined (`MAX_GROUPS`): room for 2,000 hosts with eight ports, out and in again."""
 
 
 def of_partition(pkey: str) -> str:
@@ -55,9 +58,17 @@ def of_partition(pkey: str) -> str:
     return of_whole(f"{_PARTITION}{pkey}")
 
 
+@lru_cache(256)
+def rows_of_partition(pkey: str) -> tuple[str, ...]:
+    """The names of the rows that hold its members, in the order in which they are filled; `of_partition` is the first."""
+    return (of_partition(pkey), *(of_partition(f"{pkey} {number}") for number in range(1, _PARTITION_ROWS)))
+
+
 def partition_at(port: str) -> str | None:
     """The partition that is kept under this name of a port; "" for all of them, None for a port."""
-    return port.removeprefix(_PARTITION).removesuffix("/") if port.startswith(_PARTITION) else None
+    if not port.startswith(_PARTITION):
+        return None
+    return port.removeprefix(_PARTITION).removesuffix("/").partition(" ")[0]
 
 
 _STORAGE = "storage/"

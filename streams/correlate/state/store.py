@@ -6,7 +6,7 @@ keep does not depend on how large the cluster is, nor on how many places a batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Set
+from collections.abc import Iterator, MutableMapping, Sequence, Set
 from datetime import datetime
 from typing import Any, Protocol, Self, TypeVar
 
@@ -163,6 +163,13 @@ class SightingStore(RowStore[S]):
             for s in groups.pop(min(groups, key=lambda k: (*_worth(groups[k][0]), k))):
                 self._log.drop(place, s)
         return True
+
+    def row_with_room(self, names: Sequence[str], key: str) -> str:
+        """The row of these that has a group; else the first with room for one more, or the last where all are full."""
+        rows = {name: row.seen for name in names if (row := self.get(name)) is not None}
+        has_it = (name for name, seen in rows.items() if key in seen)
+        has_room = (name for name in names if len(rows.get(name, ())) < MAX_GROUPS)
+        return next(has_it, None) or next(has_room, names[-1])
 
     def drop(self, name: str) -> None:
         """Forget a row."""

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from streams.correlate.job_rules.left_partitions import guid_of
+from streams.correlate.state import store
+from streams.correlate.state.place import rows_of_partition
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState
@@ -23,10 +25,10 @@ LEFT = ["n0", "n1"]
 PLACE = "part/infiniband-partition/0x8012"
 
 
-def facts() -> list[Fact]:
+def facts(jobs: dict[str, Sequence[str]] = JOBS) -> list[Fact]:
     return [
         replace(fact, addresses=(f"10.0.0.{fact.name[1:]}",)) if isinstance(fact, NodeFact) else fact
-        for fact in cluster(JOBS)
+        for fact in cluster(jobs)
     ]
 
 
@@ -68,10 +70,17 @@ def refused(seconds: float) -> Signal:
 
 
 def lost(
-    one: str, other: str, seconds: float, *, nic: int = 2, gids: bool = True, name: str = "llama"
+    one: str,
+    other: str,
+    seconds: float,
+    *,
+    nic: int = 2,
+    gids: bool = True,
+    name: str = "llama",
+    index: int | None = None,
 ) -> Signal:
     """A connection of a job from one of its nodes to another is given up."""
-    index = JOBS[name].index(one)
+    index = JOBS[name].index(one) if index is None else index
     said: dict[str, Attribute] = {
         "rank": index * GPUS, "subtype": "ib_completion", "status": 12, "vendor_err": 129, "device": f"mlx5_{nic}",
         "peer": f"10.0.0.{other[1:]}",
@@ -151,6 +160,41 @@ def test_it_is_over_once_its_members_are_back() -> None:
     back = [s for node in LEFT for s in member(node, 1200, joined=True)]
     (incident,) = seen([*leave(), *fails(), *back], until=2400)
     assert incident.state is IncidentState.RESOLVED
+
+
+MANY: dict[str, Sequence[str]] = {
+    f"tenant-{k}": [f"n{i}" for i in range(8 * k, 8 * k + 8)] for k in range(16)
+}
+
+
+def test_a_thousand_ports_that_leave_at_once_are_one_incident_for_all_of_their_jobs() -> None:
+    """Also where hundreds have joined shortly before."""
+    before = [s for i in range(40) for s in member(f"n{i}", -2000, joined=True)]
+    world = World(facts(MANY))
+    world.see(*before, *(s for i in range(128) for s in member(f"n{i}", i / 64)))
+    for k, (name, nodes) in enumerate(MANY.items()):
+        at_once = 40 + 50 * k
+        world.see(*(lost(nodes[i], nodes[i - 1], at_once + i, name=name, index=i) for i in range(8)))
+        world.pass_to(at_once + 45, step=15)
+    world.restart()
+    world.pass_to(1200, step=30)
+    incident = world.only()
+    assert (incident.root.key, len(incident.jobs)) == (PLACE, 16)
+    assert "1024 ports were taken out" in incident.reason
+    world.see(*(s for i in range(128) for s in member(f"n{i}", 1300, joined=True)))
+    world.pass_to(2400, step=60)
+    assert world.only().state is IncidentState.RESOLVED
+    assert len(world.revisions) <= 2 * len(MANY)
+
+
+def test_lines_can_name_any_number_of_members_and_a_bounded_number_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "MAX_GROUPS", 2)
+    world = World(facts())
+    world.see(*(s for i in range(100) for s in member(f"n{i}", i)))
+    kept = [len(world.engine._state.ports[name].seen) for name in rows_of_partition("0x8012")]
+    assert set(kept) == {2}
 
 
 NOTHING = {
