@@ -35,8 +35,8 @@ class HostWitnesses:
 
     def life_of(self, hosts: Collection[str], away: Mapping[str, Away]) -> str:
         """What shows that one of these hosts ran on while it was without links; empty where nothing does."""
-        told = (self._life_of(host, away[host]) for host in sorted(hosts))
-        if found := next((says for says in told if says), ""):
+        signs = (self._life_of(host, away[host]) for host in sorted(hosts))
+        if found := next((sign for sign in signs if sign), ""):
             return found
         return "all of them stayed Ready" if all(self._stayed(host, away[host]) for host in hosts) else ""
 
@@ -49,17 +49,17 @@ class HostWitnesses:
             for group in row.seen.values()
             for s in group
         ):
-            return f"{host} itself told of other things meanwhile"
-        # Elastic jobs go on without a host that died: only what its own pods tell is of it.
+            return f"{host} kept reporting while its links were down"
+        # Elastic jobs go on without a host that died: only what its own pods report counts.
         for placement in self._placements.on_node(host, away.since, away.since):
             pod = self._state.pods.get(placement.pod, PodRow())
             if any(since < at < until for at in (*pod.moves, *filter(None, [pod.progress_at]))):
-                return f"{placement.job} went on meanwhile on {host}"
+                return f"{placement.job} kept running on {host} while its links were down"
         fact = row.fact
         if fact is None or fact.boot_id is None or away.until is None or fact.observed_at <= away.until:
             return ""
         known = {boot for at, boot in row.boots or () if at <= away.since}
-        return f"{host} was back without a new boot" if fact.boot_id in known and fact.ready else ""
+        return f"{host} came back without a reboot" if fact.boot_id in known and fact.ready else ""
 
     def _stayed(self, host: str, away: Away) -> bool:
         """Whether the API server goes on to have a node for Ready that would have been missed by then."""
@@ -88,7 +88,7 @@ class HostWitnesses:
         return self._state.nodes.get(host, NodeRow())
 
     def _until(self, away: Away) -> datetime:
-        """Until when what is said tells of that time: what is back at other ports, or booted hours later, says nothing of it."""
+        """Until when a line counts for that time: what is back at other ports, or booted hours later, does not."""
         return min(away.until or self._now, away.since + self._config.switch_back)
 
 

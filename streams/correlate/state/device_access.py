@@ -1,4 +1,4 @@
-"""What a container that cannot open its GPUs tells of its node: as a sighting of the node, whoever's container it is.
+"""What a container that cannot open its GPUs shows about its node: a sighting of the node, whosever container it is.
 
 Its program says it, a probe that the kubelet makes in it, or a tool that it runs. The words are the same where the driver is
 broken, where a program asks for other GPUs than it has, and where the container's device rules are gone: which it is, is judged

@@ -1,4 +1,4 @@
-"""What a pod that cannot be given its GPUs tells of its node: the GPU software there is broken, whoever's pod comes.
+"""What a pod that cannot be given its GPUs shows about its node: the GPU software there is broken, whosever pod comes.
 
 Kubernetes reports it of the pod, or the program that finds its driver without the daemons that it needs. Where several jobs' pods
 cannot start on several nodes, those nodes share it, and no job does.
@@ -14,7 +14,7 @@ from streams.model.entity import Entity, PodRef
 from streams.model.kinds import SignalKind
 
 POD = "of_pod"
-"""Attribute of what a pod tells of its node: the pod's key."""
+"""Attribute of what a pod shows about its node: the pod's key."""
 GPU_RUNTIME = "gpu_runtime"
 """The subtype of a container runtime that has none for GPUs."""
 _OF_GPU_SOFTWARE = frozenset({"version_mismatch", "cdi_devices", "dra_driver", GPU_RUNTIME})
@@ -23,7 +23,7 @@ _NOT_READY = "system not yet initialized"
 
 
 def of_gpu_software(seen: Sighting) -> Sighting | None:
-    """What such a pod tells of its node; None for other failures, and where the node is not known."""
+    """What such a pod shows about its node; None for other failures, and where the node is not known."""
     node, subtype = seen.entity.node, _broken(seen)
     if seen.kind != SignalKind.JOB_FAILED or not seen.firing or not node or not subtype:
         return None

@@ -170,6 +170,7 @@ def test_a_job_that_goes_on_shows_that_its_hosts_run() -> None:
     signals = [*BOTH, *MISSED, progress("llama", 200, 7)]
     world = played(signals, facts=[*cluster({"llama": HOSTS}), *OTHERS], until=1500)
     assert roots(world) == TORS
+    assert "train/llama kept running on h01 while its links were down" in world.incidents()[0].reason
 
 
 def back(boot: str, *, known: str = "b0") -> list[Incident]:
@@ -188,7 +189,9 @@ def back(boot: str, *, known: str = "b0") -> list[Incident]:
 
 
 def test_hosts_that_are_back_without_a_new_boot_did_not_go_dark() -> None:
-    assert sorted(i.root.switch or "" for i in back("b0")) == TORS
+    found = back("b0")
+    assert sorted(i.root.switch or "" for i in found) == TORS
+    assert "came back without a reboot" in found[0].reason
 
 
 def test_hosts_that_were_booted_anew_went_dark() -> None:
