@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from streams.correlate.fabric_rules.links import LinkFault
@@ -119,32 +120,107 @@ def _is_exact(m: LinkEvent, switch: str) -> bool:
     return by_itself and counted_since(s) is None
 
 
+class _Outage:
+    """Hosts that several switches lost at once, and what the tests ask of both; each is worked out when the first test asks."""
+
+    def __init__(
+        self,
+        hosts: Set[str],
+        lost: Mapping[str, Mapping[str, LinkTimes]],
+        witnesses: Witnesses,
+        config: Config,
+    ) -> None:
+        self._hosts, self.lost, self.witnesses, self.config = hosts, lost, witnesses, config
+
+    @cached_property
+    def away(self) -> Mapping[str, Away]:
+        """By host: when it was without links."""
+        return {
+            host: _away(times[host] for times in self.lost.values() if host in times)
+            for host in sorted(self._hosts)
+        }
+
+    @cached_property
+    def stretches(self) -> Mapping[str, Away]:
+        """By switch: when it was without these hosts."""
+        return {switch: _away(times.values()) for switch, times in self.lost.items()}
+
+    @cached_property
+    def booted(self) -> Sequence[str]:
+        """The switches that report a boot of their own then."""
+        return [s for s in sorted(self.lost) if self.witnesses.said_boot(s, self.stretches[s])]
+
+    @cached_property
+    def others(self) -> Mapping[str, Mapping[str, LinkTimes]]:
+        """What the other switches lost."""
+        return {switch: times for switch, times in self.lost.items() if switch not in self.booted}
+
+    @cached_property
+    def life(self) -> str:
+        """What shows that the hosts ran on; empty where nothing does."""
+        return self.witnesses.life_of(self.away, self.away)
+
+
 def what_was_gone(
     hosts: Set[str], lost: Mapping[str, Mapping[str, LinkTimes]], witnesses: Witnesses, config: Config
 ) -> Finding:
-    """What was gone as each of these switches lost these hosts (`lost`, by switch and host)."""
-    away = {host: _away(times[host] for times in lost.values() if host in times) for host in sorted(hosts)}
-    if 2 * sum(witnesses.is_booted_anew(host, stretch) for host, stretch in away.items()) >= len(away):
+    """What was gone as each of these switches lost these hosts (`lost`, by switch and host), by the first test that can tell."""
+    outage = _Outage(hosts, lost, witnesses, config)
+    found = (test(outage) for test in _TESTS)
+    return next((finding for finding in found if finding is not None), Finding(Gone.UNKNOWN))
+
+
+def _hosts_rebooted(outage: _Outage) -> Finding | None:
+    rebooted = sum(outage.witnesses.is_booted_anew(host, away) for host, away in outage.away.items())
+    if rebooted >= outage.config.rebooted_share * len(outage.away):
         return Finding(Gone.HOSTS, "they were booted anew")
-    stretches = {switch: _away(times.values()) for switch, times in lost.items()}
-    booted = [switch for switch in sorted(lost) if witnesses.said_boot(switch, stretches[switch])]
-    if booted and len(lost) - len(booted) < _LEAST:
-        return Finding(Gone.SWITCHES, f"{_named(booted)} said meanwhile to have been booted")
-    rest = {switch: times for switch, times in lost.items() if switch not in booted}
-    life = witnesses.life_of(away, away)
-    kept = [s for s in sorted(rest) if len(rest[s]) < config.leaf_share_up * len(witnesses.hosts_of(s))]
-    if kept:
-        others = f"other hosts of {_named(kept)} kept their links"
-        return Finding(Gone.LINKS, f"{life}, and {others}") if life else Finding(Gone.HOSTS, others)
-    if life:
-        return Finding(Gone.SWITCHES, life)
-    if (found := _by_times(rest, config)) is not None:
-        return found
-    told = {switch: witnesses.spoke(switch, stretches[switch]) for switch in sorted(rest)}
-    if spoke := {switch: port for switch, port in told.items() if port is not None}:
-        says = f"{_named(list(spoke))} itself went on to speak of its ports"
-        return Finding(Gone.HOSTS, says, tuple(spoke.values()))
-    return Finding(Gone.UNKNOWN)
+    return None
+
+
+def _switches_rebooted(outage: _Outage) -> Finding | None:
+    if outage.booted and len(outage.others) < _LEAST:
+        return Finding(Gone.SWITCHES, f"{_named(outage.booted)} reported a boot meanwhile")
+    return None
+
+
+def _switches_kept_other_hosts(outage: _Outage) -> Finding | None:
+    share, hosts_of = outage.config.leaf_share_up, outage.witnesses.hosts_of
+    kept = [s for s, times in sorted(outage.others.items()) if len(times) < share * len(hosts_of(s))]
+    if not kept:
+        return None
+    says = f"other hosts of {_named(kept)} kept their links"
+    return Finding(Gone.LINKS, f"{outage.life}, and {says}") if outage.life else Finding(Gone.HOSTS, says)
+
+
+def _hosts_ran_on(outage: _Outage) -> Finding | None:
+    return Finding(Gone.SWITCHES, outage.life) if outage.life else None
+
+
+def _links_went_together(outage: _Outage) -> Finding | None:
+    return _by_times(outage.others, outage.config)
+
+
+def _switches_ran_on(outage: _Outage) -> Finding | None:
+    spoke = {
+        switch: port
+        for switch in sorted(outage.others)
+        if (port := outage.witnesses.spoke(switch, outage.stretches[switch])) is not None
+    }
+    if not spoke:
+        return None
+    says = f"{_named(list(spoke))} kept reporting on its ports meanwhile"
+    return Finding(Gone.HOSTS, says, tuple(spoke.values()))
+
+
+_TESTS = (
+    _hosts_rebooted,
+    _switches_rebooted,
+    _switches_kept_other_hosts,
+    _hosts_ran_on,
+    _links_went_together,
+    _switches_ran_on,
+)
+"""In this order: a boot is sure, that something ran on nearly so, and times agree by chance now and then."""
 
 
 def _away(times: Iterable[LinkTimes]) -> Away:

@@ -100,6 +100,8 @@ class Config:
     link bounces every minute."""
     leaf_share_up: float = 0.75
     """A switch is well when this share of the links it took away is up again."""
+    rebooted_share: float = 0.5
+    """Of hosts that several switches lost at once: when this share was booted anew, it was the hosts that were gone."""
     notice_lead: timedelta = timedelta(hours=24)
     """What a cloud announces for later than this is listed, and told when so much is left: until then nobody has to act on it."""
     progress_every: timedelta = timedelta(seconds=5)
