@@ -183,6 +183,35 @@ class SlowNodePolicy(Strict):
         return timedelta(seconds=self.lasting_s)
 
 
+class LabelPolicy(Strict):
+    """How far labels of GPUs' metrics place a job of Slurm of which its controller says nothing."""
+
+    late_s: float
+    stale_s: float
+    same_end_s: float
+    kept_s: float
+
+    @property
+    def late(self) -> timedelta:
+        """By so much the controller's clock and that of the metrics may differ."""
+        return timedelta(seconds=self.late_s)
+
+    @property
+    def stale(self) -> timedelta:
+        """So long after a job an exporter may still bear it."""
+        return timedelta(seconds=self.stale_s)
+
+    @property
+    def same_end(self) -> timedelta:
+        """What another partition's series say of the end of one stay lies no further apart."""
+        return timedelta(seconds=self.same_end_s)
+
+    @property
+    def kept(self) -> timedelta:
+        """For how long one report of a label counts."""
+        return timedelta(seconds=self.kept_s)
+
+
 class Policy(Strict):
     """The whole file."""
 
@@ -197,6 +226,7 @@ class Policy(Strict):
     slow_ranks: SlowRankPolicy
     slow_nodes: SlowNodePolicy
     repeats: RepeatPolicy
+    labels: LabelPolicy
     severity: tuple[SeverityRow, ...]
 
     def severity_of(self, family: str, usual: Severity, jobs: int, gpus: int, *, spared: bool) -> Severity:

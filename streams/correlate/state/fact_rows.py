@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import (
     MAX_JOBS,
@@ -22,7 +23,6 @@ from streams.correlate.state.allocations import (
 )
 from streams.correlate.state.checkpoints import with_annotation
 from streams.correlate.state.labelled_stays import (
-    LATE,
     StayByLabel,
     pruned_labels,
     stays_by_labels,
@@ -357,7 +357,7 @@ class FactRows:
     def _is_anothers(self, job: JobRef, stay: StayByLabel) -> bool:
         """Whether Slurm's controller had given the node to another job when its metrics began to bear this one."""
         there = self._topology.placements.on_node(
-            self._topology.names.node_of(stay.node, stay.since), stay.since, stay.since + LATE
+            self._topology.names.node_of(stay.node, stay.since), stay.since, stay.since + policy().labels.late
         )
         return any(
             p.job.key != job.key

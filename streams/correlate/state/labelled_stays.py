@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.allocations import MAX_NODES, Meaning, processes_on
 from streams.correlate.state.rows import MAX_WORK, JobRow, Labelled, Tenancy, outermost
@@ -21,14 +22,6 @@ from streams.model.facts import PodFact
 from streams.model.hostnames import short
 from streams.model.kinds import WorkloadClass
 
-LATE = timedelta(minutes=2)
-"""By so much the controller's clock and that of the metrics may differ."""
-_STALE = timedelta(minutes=10)
-"""So long after a job an exporter may still bear it."""
-_ONE = timedelta(minutes=5)
-"""What another partition's series say of one stay lies no further apart."""
-_KNOWN_FOR = timedelta(days=1)
-"""Four times as long as from one report of a label to the next."""
 _JUST = timedelta(milliseconds=1)
 
 
@@ -62,18 +55,18 @@ def with_label(row: JobRow, node: str, seen: Sighting) -> JobRow:
 
 def _held_at(row: JobRow, at: datetime) -> tuple[tuple[str, ...], ...]:
     """The nodes that the controller had given the job by then, if it said anything of it: none where the job was over."""
-    return tuple(nodes for since, nodes in row.allocations or () if since <= at + LATE)[-1:]
+    return tuple(nodes for since, nodes in row.allocations or () if since <= at + policy().labels.late)[-1:]
 
 
 def _borne(one: Labelled) -> Iterator[StayByLabel]:
     """The stretches in which the metrics of a node bore the job, in order of time.
 
-    Partitions that have a part of the series each tell of one end each: the last of them counts.
+    Partitions that have a part of the series report an end each: the last of them counts.
     """
     since: datetime | None = None
     until: datetime | None = None
     for at, there in one.said:
-        if there and since is not None and until is not None and at - until > _ONE:
+        if there and since is not None and until is not None and at - until > policy().labels.same_end:
             yield StayByLabel(one.node, since, until, one.gpus)
             since = None
         if there:
@@ -85,7 +78,7 @@ def _borne(one: Labelled) -> Iterator[StayByLabel]:
 
 
 def stays_by_labels(row: JobRow, node: str | None = None) -> Iterator[StayByLabel]:
-    """The stays that only labels tell of, each until Slurm's controller says anything of the job.
+    """The stays that only labels show, each until Slurm's controller says anything of the job.
 
     Args:
         row: The job's.
@@ -101,7 +94,7 @@ def _stays_of(one: Labelled, row: JobRow) -> Iterator[StayByLabel]:
         if any(_held_at(row, stay.since)):
             continue
         ended = max((at for at, nodes in told if not nodes and at <= stay.since), default=None)
-        if ended is not None and stay.since - ended < _STALE:
+        if ended is not None and stay.since - ended < policy().labels.stale:
             continue
         until = min((at for at, _ in told if at > stay.since), default=None)
         ends = [end for end in (stay.until, until) if end is not None]
@@ -142,7 +135,7 @@ def with_labelled(
     labelled: dict[str, tuple[Tenancy, ...]],
     is_told: Callable[[datetime], bool],
 ) -> dict[str, tuple[Tenancy, ...]]:
-    """Stays of a job's processes with those that only labels tell of. `is_told`: the controller gave the nodes at that time.
+    """Stays of a job's processes with those that only labels show. `is_told`: the controller gave the nodes at that time.
 
     Of what its processes and the nodes' daemons say no end is known, nor when it began; a label tells when it was over.
     """
@@ -167,7 +160,7 @@ def _meet(one: PodFact, other: PodFact) -> bool:
 
 
 def pruned_labels(row: JobRow, cut: datetime, now: datetime) -> JobRow:
-    """The row without what was over before `cut`; a label that nothing was heard of for a day was gone when it was told last."""
+    """The row without what was over before `cut`; a label not reported for `kept_s` was gone after its last report."""
     if not row.labelled:
         return row
     ended = (_ended(one, now) for one in row.labelled)
@@ -176,11 +169,15 @@ def pruned_labels(row: JobRow, cut: datetime, now: datetime) -> JobRow:
 
 
 def _is_needed(one: Labelled, row: JobRow, cut: datetime) -> bool:
-    """Whether a label tells of a stay that was not over before `cut`: a node that died with its job bears it for ever."""
+    """Whether a label shows a stay that was not over before `cut`: a node that died with its job bears it for ever."""
     ends = [stay.until for stay in _stays_of(one, row)]
     return any(end is None or end >= cut for end in ends) if ends else one.said[-1][0] >= cut
 
 
 def _ended(one: Labelled, now: datetime) -> Labelled:
     at, there = one.said[-1]
-    return replace(one, said=(*one.said, (at + _JUST, False))) if there and now - at > _KNOWN_FOR else one
+    return (
+        replace(one, said=(*one.said, (at + _JUST, False)))
+        if there and now - at > policy().labels.kept
+        else one
+    )

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.metrics.dcgm_gauges import gpu_of
+from streams.detect.metrics.rule_rows import JobLabels, sheet
 from streams.detect.rule_state import Key, Row, RuleTable
 from streams.model.clock import from_millis
 from streams.model.entity import SLURM_JOB, JobRef
@@ -24,13 +25,6 @@ from streams.model.signal import LABELLED, Severity, SignalState
 _MAX_HOSTS = 20_000
 _MAX_JOBS = 64
 """Jobs of one host at a time."""
-_LASTS_MS = 30_000
-"""A label that is read twice so far apart is no leftover of a scrape. By then each GPU has told whether it bears it."""
-_GONE_MS = 120_000
-"""Not read for so long while the host's other samples come: some of its GPUs may be scraped after the others, or lie in another
-record."""
-_AGAIN_MS = 6 * 3_600_000
-"""Well within the day that the correlator remembers it by one report."""
 _BITS = 48
 _NUMBER = re2_patterns.compile(r"^[1-9]\d{0,9}(?:_\d{1,7})?$")
 _NOTHING: Final[Iterator[Finding]] = iter(())
@@ -55,7 +49,7 @@ _LAST, _TOLD, _MISSED = (_Held._fields.index(name) for name in ("last", "told", 
 
 
 def jobs_of_host(sample: Sample, stream: Stream, key: Key, at: int) -> Iterator[Finding]:
-    """What a sample of a GPU tells of the jobs on its host: those that its metrics begin to bear, or no longer do.
+    """What a sample of a GPU shows about the jobs on its host: those that its metrics begin to bear, or no longer do.
 
     Args:
         sample: Of one of the metrics that every GPU has.
@@ -68,7 +62,7 @@ def jobs_of_host(sample: Sample, stream: Stream, key: Key, at: int) -> Iterator[
     if row is None:
         # As with every sample of a cluster without Slurm, and of a host that rests.
         return _read(sample, stream, hosts, key, at) if label and _jobs(label) else _NOTHING
-    place = _place_if_settled(row, label, at, _GONE_MS * stream.spread)
+    place = _place_if_settled(row, label, at, sheet().job_labels, stream.spread)
     if place is None:
         return _read(sample, stream, hosts, key, at)
     if place >= 0:
@@ -77,7 +71,7 @@ def jobs_of_host(sample: Sample, stream: Stream, key: Key, at: int) -> Iterator[
 
 
 def _read(sample: Sample, stream: Stream, hosts: RuleTable, key: Key, at: int) -> Iterator[Finding]:
-    row = hosts.get(key, ())
+    row, waits = hosts.get(key, ()), sheet().job_labels
     known = [_Held(*row[i : i + _WIDTH]) for i in range(0, len(row), _WIDTH)]  # type: ignore[arg-type]
     borne = _jobs(sample.labels.get("hpc_job") or "")
     found: list[Finding] = []
@@ -85,9 +79,9 @@ def _read(sample: Sample, stream: Stream, hosts: RuleTable, key: Key, at: int) -
     for held in known:
         one: _Held | None = held
         if held.job in borne:
-            one = _seen(held, sample, at, found)
-        elif at - held.last >= _GONE_MS * stream.spread:
-            one = _missed(held, sample, at, found)
+            one = _seen(held, sample, at, waits, found)
+        elif at - held.last >= waits.gone * stream.spread:
+            one = _missed(held, sample, at, waits, found)
         if one is not None:
             after.append(one)
     names = {held.job for held in known}
@@ -101,7 +95,7 @@ def _read(sample: Sample, stream: Stream, hosts: RuleTable, key: Key, at: int) -
     return iter(found)
 
 
-def _place_if_settled(row: Row, label: str | None, at: int, gone: int) -> int | None:
+def _place_if_settled(row: Row, label: str | None, at: int, waits: JobLabels, spread: int) -> int | None:
     """Where a row has the only job of a label whose time is to be written down, -1 where nothing is; None for whatever is news.
 
     Nearly no sample is, so no more is looked at than that takes.
@@ -111,37 +105,37 @@ def _place_if_settled(row: Row, label: str | None, at: int, gone: int) -> int | 
         past = at - row[i + _LAST]  # type: ignore[operator]
         if row[i] == label:
             told = row[i + _TOLD]
-            if not told or row[i + _MISSED] or at - told >= _AGAIN_MS:  # type: ignore[operator]
+            if not told or row[i + _MISSED] or at - told >= waits.again:  # type: ignore[operator]
                 return None
             is_known = True
-            if past >= _LASTS_MS:
+            if past >= waits.lasts:
                 place = i
-        elif past >= gone:
+        elif past >= waits.gone * spread:
             return None
     return place if is_known else None
 
 
-def _seen(held: _Held, sample: Sample, at: int, found: list[Finding]) -> _Held:
+def _seen(held: _Held, sample: Sample, at: int, waits: JobLabels, found: list[Finding]) -> _Held:
     """The job once more in a sample."""
     if not held.told:
         held = held._replace(since=min(held.since, at), gpus=held.gpus | _bit(sample))
     # Only now and then: between two reports nothing depends on it by the second.
-    if held.missed or at - held.last >= _LASTS_MS or not held.told:
+    if held.missed or at - held.last >= waits.lasts or not held.told:
         held = held._replace(last=max(held.last, at), missed=0)
-    if held.told == 0 and held.last - held.since >= _LASTS_MS:
+    if held.told == 0 and held.last - held.since >= waits.lasts:
         found.append(_finding(held, sample, held.since))
         return held._replace(told=held.last)
-    if held.told and at - held.told >= _AGAIN_MS:
+    if held.told and at - held.told >= waits.again:
         found.append(_finding(held, sample, at))
         return held._replace(told=at)
     return held
 
 
-def _missed(held: _Held, sample: Sample, at: int, found: list[Finding]) -> _Held | None:
+def _missed(held: _Held, sample: Sample, at: int, waits: JobLabels, found: list[Finding]) -> _Held | None:
     """The job after a long time without it; None when it has left the host."""
     if not held.missed:
         return held._replace(missed=at)
-    if at - held.missed < _LASTS_MS:
+    if at - held.missed < waits.lasts:
         return held
     if held.told:
         found.append(_finding(held, sample, held.last, SignalState.CLEARED))

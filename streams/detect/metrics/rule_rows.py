@@ -229,10 +229,25 @@ class Busy(Strict):
     above: float
 
 
+class JobLabels(Strict):
+    """When a host's metrics begin or cease to bear a job of Slurm, and how often that is reported."""
+
+    lasts: Duration
+    gone: Duration
+    again: Duration
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> JobLabels:
+        if not self.lasts <= self.gone < self.again:
+            raise ValueError("job_labels: wants lasts <= gone < again")
+        return self
+
+
 class MetricFile(Strict):
     """One file of `catalog/metrics`."""
 
     busy: Busy | None = None
+    job_labels: JobLabels | None = None
     rows: tuple[MetricRow, ...]
 
 
@@ -240,6 +255,7 @@ class MetricSheet(Strict):
     """All of `catalog/metrics`."""
 
     busy: Busy
+    job_labels: JobLabels
     rows: tuple[MetricRow, ...]
 
     @model_validator(mode="after")
@@ -255,4 +271,7 @@ def sheet() -> MetricSheet:
     """All rows of `catalog/metrics`, read once."""
     files = [load_catalog(f"metrics/{name}", MetricFile) for name in FILES]
     (busy,) = (file.busy for file in files if file.busy is not None)
-    return MetricSheet(busy=busy, rows=tuple(row for file in files for row in file.rows))
+    (job_labels,) = (file.job_labels for file in files if file.job_labels is not None)
+    return MetricSheet(
+        busy=busy, job_labels=job_labels, rows=tuple(row for file in files for row in file.rows)
+    )

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from streams.correlate.policy.policy import policy
+from streams.correlate.state import labelled_stays
 from streams.correlate.state.allocations import MAX_JOBS
 from streams.correlate.state.labelled_stays import stays_by_labels
 from streams.model.entity import SLURM_JOB, Entity, JobRef
@@ -90,6 +92,14 @@ def test_a_label_that_a_dead_node_keeps_is_over_with_its_job_also_when_that_is_l
 def test_a_label_that_is_seen_only_after_the_end_is_a_leftover() -> None:
     world = told([says("ended", 0), *started("4242", TWO, 120), xid("gn2", 79, 1200)], 2000)
     assert victims(world) == []
+
+
+def test_a_site_whose_exporter_keeps_labels_for_longer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = [says("ended", 0), *started("4242", TWO, 900), xid("gn2", 79, 1200)]
+    assert victims(told(story, 2000)) == ["4242"]
+    slower = policy().model_copy(update={"labels": policy().labels.model_copy(update={"stale_s": 1800})})
+    monkeypatch.setattr(labelled_stays, "policy", lambda: slower)
+    assert victims(told(story, 2000)) == []
 
 
 def test_where_slurm_has_told_the_nodes_a_label_adds_none() -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from streams.detect import Detector
 from streams.detect.deduplication import RollUp
+from streams.detect.metrics import gpu_jobs
+from streams.detect.metrics.rule_rows import JobLabels, sheet
 from streams.detect.snapshot import Snapshot
 from streams.model.clock import rfc3339
 from streams.model.signal import Signal
@@ -30,15 +32,15 @@ class Host:
         self._rollup = RollUp()
 
     def scraped(
-        self, since: int, until: int, label: Label, every: int = 15
+        self, since: int, until: int, label: Label, every: int = 15, apart: int = 0
     ) -> list[tuple[str, str, float, int]]:
-        """What was reported: the job, the state, when it was so, and how many GPUs it holds."""
+        """What was reported: the job, the state, when it was so, and how many GPUs it holds. `apart`: seconds from GPU to GPU."""
         found: list[Signal] = []
         for second in range(since, until, every):
             for gpu in range(8):
                 borne = label(gpu, second)
                 for one in borne if isinstance(borne, tuple) else (borne,):
-                    found += self._sample(second, gpu, one)
+                    found += self._sample(second + gpu * apart, gpu, one)
         return [
             (
                 one.entity.job.name if one.entity.job else "",
@@ -135,3 +137,14 @@ def test_a_restart_reports_nothing_twice_and_misses_no_end() -> None:
         found += host.scraped(begin, begin + 20, lambda _, second: "9" if second < 1800 else "", every=20)
         host.restart()
     assert [(job, state) for job, state, *_ in found] == [("9", "firing"), ("9", "cleared")]
+
+
+@pytest.mark.parametrize(("lasts", "gone", "seen"), [("30s", "2m", []), ("5m", "15m", ["firing"])])
+def test_a_site_that_scrapes_every_five_minutes_sets_longer_times(
+    lasts: str, gone: str, seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its GPUs are read one after the other: those without the job, half a minute before, end what no scrape has confirmed."""
+    waits = JobLabels.model_validate({"lasts": lasts, "gone": gone, "again": "6h"})
+    monkeypatch.setattr(gpu_jobs, "sheet", lambda: sheet().model_copy(update={"job_labels": waits}))
+    found = Host().scraped(0, 3600, lambda gpu, _: "4242" if gpu > 5 else None, every=300, apart=10)
+    assert [state for _, state, _, _ in found] == seen
