@@ -127,18 +127,24 @@ class Rebalancing:
         return {self._place}
 
 
-@pytest.mark.parametrize(("comes_back", "opened"), [(False, 1), (True, 2)])
-async def test_a_partition_that_is_revoked_while_its_store_is_opened_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch, comes_back: bool, opened: int
-) -> None:
-    owner = busy()
-    stores: list[Any] = []
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The stores that are opened from now on, in order; nothing is behind them."""
+    opened: list[Any] = []
 
     async def open_store(*_: Any, **__: Any) -> Any:
-        stores.append(AsyncMock())
-        return stores[-1]
+        opened.append(AsyncMock())
+        return opened[-1]
 
     monkeypatch.setattr(FencedStore, "open", open_store)
+    return opened
+
+
+@pytest.mark.parametrize(("comes_back", "opened"), [(False, 1), (True, 2)])
+async def test_a_partition_that_is_revoked_while_its_store_is_opened_is_not_kept(
+    stores: list[Any], comes_back: bool, opened: int
+) -> None:
+    owner = busy()
     place = owner.place(COMMANDS, 0)
     await owner.on_partitions_assigned({place})
     await owner._acquire(cast(Any, Rebalancing(owner, place, comes_back=comes_back)))
@@ -159,16 +165,9 @@ class Leaving:
 
 
 async def test_what_a_rebalance_assigns_to_who_is_leaving_the_group_is_not_taken_from_its_next_owner(
-    monkeypatch: pytest.MonkeyPatch,
+    stores: list[Any],
 ) -> None:
     owner = busy()
-    stores: list[Any] = []
-
-    async def open_store(*_: Any, **__: Any) -> Any:
-        stores.append(AsyncMock())
-        return stores[-1]
-
-    monkeypatch.setattr(FencedStore, "open", open_store)
     place = owner.place(COMMANDS, 0)
     owner._consumer = cast(Any, Leaving(owner, place))
     await owner.stop()
