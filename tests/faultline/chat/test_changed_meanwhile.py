@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -23,6 +22,7 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.thread import ROOT, Thread
 from tests.connectors.chat.thread_documents import NOW
 from tests.faultline.chat.test_summaries import LEAF, at, node
+from tests.testbed.background import in_background
 
 
 class Store:
@@ -87,18 +87,6 @@ def publisher_of(*incidents: Incident) -> tuple[ThreadPublisher, Store]:
     return publisher, store
 
 
-@asynccontextmanager
-async def at_work(publisher: ThreadPublisher) -> AsyncIterator[None]:
-    """The publisher's loop, until the block ends."""
-    task = asyncio.create_task(publisher.publish())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
 def over(incident: Incident, since: timedelta = timedelta()) -> Incident:
     """The incident's last revision; it was over for so long when that arrived."""
     return replace(incident, revision=2, state=IncidentState.RESOLVED, closed_at=NOW - since)
@@ -121,7 +109,7 @@ async def test_what_ends_while_its_summary_is_stored_takes_no_later_fault_of_the
                 publisher.take_incident(over(one))
 
     store.meanwhile = end
-    async with at_work(publisher):
+    async with in_background(publisher.publish()):
         await store.until(begun(LEAF[1]))
         again = at(Entity("c1", switch="leaf-3", port="Ethernet9"), after_s=700_000)
         publisher.take_incident(again)
@@ -141,7 +129,7 @@ async def test_what_ends_while_many_others_are_planned_is_summed_up_with_nobody(
     async def end() -> None:
         publisher.take_incident(over(LEAF[0], since=UNTOUCHED_AFTER * 2))
 
-    async with at_work(publisher):
+    async with in_background(publisher.publish()):
         # Its turn comes behind the first step of the publisher's, that is between the two portions.
         await asyncio.create_task(end())
         await store.until(begun(before))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from streams.model.pulse import Pulse
 from streams.model.run import StepState
 from tests.connectors.chat import thread_documents
 from tests.connectors.chat.test_slack_contract import CHANNEL, slack
+from tests.testbed.background import in_background
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded
@@ -41,16 +41,9 @@ async def chatting(
     await connector.close()
 
 
-@asynccontextmanager
-async def running(chat: Chat) -> AsyncIterator[None]:
+def running(chat: Chat) -> AbstractAsyncContextManager[None]:
     """The process, until the block ends."""
-    task = asyncio.create_task(chat.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    return in_background(chat.run())
 
 
 async def seen(condition: Callable[[], object], what: str) -> None:
