@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.shared_groups import SharedFault
@@ -40,6 +41,8 @@ OWNER, TRAINS = "owner", "trains"
 """Attributes of what a container says of its node: the key of the object whose pod it is, and whether that is a training job."""
 _RESTARTED = "restarted"
 """Attribute of the same: when a container of that pod was started after it."""
+_IN_SIGHT = "in_sight"
+"""Fact of a node's part: whether anything arrives of the node that would show a fault of its GPUs."""
 _OTHER_TROUBLE = frozenset({"gpu", "node", "host", "preemption"})
 """Domains of what may be why containers on a node lose their GPUs, besides its GPU software."""
 
@@ -118,11 +121,27 @@ def of_devices(
                 cleared_at=last.at + rule.quiet,
                 rule="shared by a part",
                 alone=reload is not None,
+                facts={_IN_SIGHT: _is_in_sight(row, *near)},
                 # The first dates the fault of all nodes.
                 causes=(*((reload,) if reload is not None else ()), *stretch),
             )
         )
     return tuple(found)
+
+
+def _is_in_sight(row: NodeRow, since: datetime, until: datetime) -> bool:
+    """Whether a fault of the node's GPUs would have been seen: its own lines, or metrics of its GPUs, arrive."""
+    metrics = [at for at in (row.gpus_at, row.metrics_at) if at is not None]
+    if any(since - part_policy().devices.metrics <= at <= until for at in metrics):
+        return True
+    lines = (s for group in row.seen.values() for s in group if since <= s.at <= until)
+    return any(_is_by_node(s) for s in lines)
+
+
+def _is_by_node(s: Sighting) -> bool:
+    if is_of_access(s):
+        return False
+    return s.text("subtype") == "systemd_reload" or death_policy().is_by_node(s)
 
 
 def _may_be_why(h: Hypothesis) -> bool:
@@ -209,6 +228,19 @@ def _ends(s: Sighting) -> bool:
     return s.attributes.get(ENDS) is True
 
 
+def _health(nodes: Sequence[str], found: Sequence[Hypothesis]) -> str:
+    """What is known of these GPUs; of nodes of which nothing arrives, what to look at."""
+    in_sight = {h.root.node for h in found if h.facts[_IN_SIGHT]}
+    unseen = [node for node in nodes if node not in in_sight]
+    look = "no metrics or kernel logs arrive from them, so check `nvidia-smi` and the kernel log (XIDs) there first"
+    if not in_sight:
+        return f"whether anything is wrong with these GPUs or their driver is not known: {look}"
+    well = "nothing is wrong with these GPUs or their driver by the metrics and logs of "
+    if not unseen:
+        return f"{well}these nodes"
+    return f"{well}{len(in_sight)} of these nodes; of the others ({shown(unseen)}) that is not known: {look}"
+
+
 def _why(nodes: Sequence[str], found: Sequence[Hypothesis]) -> str:
     words = list(dict.fromkeys(s.text("reason") for s in _lines(found)))[:3]
     reloads, after = _reloads(found), ""
@@ -221,7 +253,7 @@ def _why(nodes: Sequence[str], found: Sequence[Hypothesis]) -> str:
         )
     return (
         f"containers on {len(nodes)} nodes ({shown(nodes)}) can no longer open the GPUs that they had ({', '.join(words)}), and "
-        f"nothing is wrong with these GPUs or their driver{after}. What holds its GPUs goes on, and new containers are well: "
+        f"{_health(nodes, found)}{after}. What holds its GPUs goes on, and new containers are well: "
         "start these pods anew, then look at what reloads systemd there and at how the runtime hands out devices (CDI, cgroup "
         "driver). No node has to be closed"
     )

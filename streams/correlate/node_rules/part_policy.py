@@ -78,6 +78,12 @@ class Devices(Enough):
     owners: int
     settles_s: float
     quiet_s: float
+    metrics_s: float
+
+    @property
+    def metrics(self) -> timedelta:
+        """Metrics of a node's GPUs that were reported within this show how they are."""
+        return timedelta(seconds=self.metrics_s)
 
     @property
     def had(self) -> timedelta:

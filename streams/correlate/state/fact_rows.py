@@ -489,11 +489,14 @@ class FactRows:
         return self._link(name, link)
 
     def gpu_host(self, host: str, at: datetime, shares: tuple[str, ...] = ()) -> Touched:
-        """Keep that a host has GPUs, and what it shares with others (`kind=name`), by its metrics, where no inventory lists the
-        nodes.
-        """
+        """Keep that a host has GPUs, and what it shares with others (`kind=name`), by its metrics; of a listed node only when."""
         topology, name = self._topology, short(host)
-        if topology.has_listed or not topology.unlisted.admits("node", name, self._state.nodes):
+        if topology.has_listed:
+            name = topology.hosts.find(host, at).node or name
+            if (row := self._state.nodes.get(name)) is not None and row.fact is not None:
+                self._state.nodes.put(name, replace(row, metrics_at=max(at, row.metrics_at or at)))
+            return Touched()
+        if not topology.unlisted.admits("node", name, self._state.nodes):
             return Touched()
         row = self._state.nodes.get(name, NodeRow())
         moved = bool(shares) and shares != row.shares

@@ -81,6 +81,8 @@ class NodeRow:
     """What the labels of its GPUs' metrics say that it shares with others, `kind=name` each; None where they say nothing."""
     gpus: tuple[GpuStatement, ...] | None = None
     """How many GPUs facts showed while it served, with what else changes that number (`lost_gpus.py`); the latest few."""
+    metrics_at: datetime | None = None
+    """When metrics of its GPUs were reported last, where an inventory lists it; else `gpus_at` says that."""
 
     def with_seen(self, seen: Groups) -> Self:
         """The row with other sightings."""
@@ -98,6 +100,7 @@ class NodeRow:
             self.boots,
             self.shares,
             self.gpus,
+            self.metrics_at,
         )  # not `replace`, which takes three times as long, and every batch does this for each place that it touches
 
     @property

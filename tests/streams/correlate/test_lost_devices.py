@@ -134,6 +134,27 @@ def test_without_a_reload_in_the_log_it_takes_three_nodes() -> None:
     assert "systemd was reloaded" not in incident.reason
 
 
+def metrics(*nodes: str) -> list[Signal]:
+    return [sign("node.gpus", node, -600, severity=Severity.INFO) for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ([], "these GPUs or their driver is not known: no metrics or kernel logs arrive from them"),
+        (metrics("n0", "n1", "n8"), "nothing is wrong with these GPUs or their driver by the metrics"),
+        (reload("n0", "n1", "n8"), "nothing is wrong with these GPUs or their driver by the metrics"),
+        ([*metrics("n0"), *reload("n8")], "logs of 2 of these nodes; of the others (n1) that is not known"),
+    ],
+)
+def test_that_the_gpus_are_well_is_said_only_of_nodes_that_would_have_shown_a_fault(
+    more: list[Signal], says: str
+) -> None:
+    (incident,) = standing([*more, probe("embedder", "n8", 40), lacks("asr", 360), lacks("tts", 800)])
+    assert says in incident.reason
+    assert ("check `nvidia-smi` and the kernel log" in incident.reason) is ("not known" in says)
+
+
 def test_what_a_driver_relays_is_of_the_node_whose_address_it_names() -> None:
     workers = [replace(p, ip=f"10.0.0.{6 + i}") for i, p in enumerate(pods("ppo", JOBS["ppo"], ranks=False))]
     head = replace(workers[0], name="ppo-worker-9", uid="head", gpus=0, node="n9", ip="10.0.0.99")
