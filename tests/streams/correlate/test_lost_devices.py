@@ -155,6 +155,23 @@ def test_that_the_gpus_are_well_is_said_only_of_nodes_that_would_have_shown_a_fa
     assert ("check `nvidia-smi` and the kernel log" in incident.reason) is ("not known" in says)
 
 
+def test_two_hundred_nodes_on_which_systemd_is_reloaded_at_once_are_one_incident() -> None:
+    """Their containers fail over half an hour, each when it next opens a GPU."""
+    nodes = [f"w{i}" for i in range(200)]
+    jobs: dict[str, Sequence[str]] = {f"job-{i}": nodes[4 * i : 4 * i + 4] for i in range(25)}
+    world = World([*cluster(jobs, spare=nodes), *(server(f"s{i}", nodes[i]) for i in range(100, 200))])
+    world.see(*reload(*nodes, seconds=-200))
+    for minute in range(1, 31):
+        failing = [probe(f"s{i}", nodes[i], 60 * minute) for i in range(100, 200) if i % 30 + 1 == minute]
+        failing += [lacks(f"job-{i}", 60 * minute + 1) for i in range(25) if i % 30 + 1 == minute]
+        world.see(*failing)
+        world.pass_to(60 * minute + 50, step=50)
+    incident = world.only()
+    assert (str(incident.root), len(incident.jobs)) == (HOLDS_ON, 25)
+    assert len(world.published) == 1
+    assert len(world.revisions) <= 2 * 30
+
+
 def test_what_a_driver_relays_is_of_the_node_whose_address_it_names() -> None:
     workers = [replace(p, ip=f"10.0.0.{6 + i}") for i, p in enumerate(pods("ppo", JOBS["ppo"], ranks=False))]
     head = replace(workers[0], name="ppo-worker-9", uid="head", gpus=0, node="n9", ip="10.0.0.99")
