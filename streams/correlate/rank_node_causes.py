@@ -158,7 +158,7 @@ def _with_silent(
     """The roots, those as sure as what bears them out; and the silent ranks, each with the disk of the node that they wait for.
 
     A rank that reads from a disk which does not answer hangs in the kernel and says nothing, while others of its node go on. The
-    kernel gives a request half a minute before it tells of it, so its lines may come after the hang began.
+    kernel gives a request half a minute before it reports it, so its lines may come after the hang began.
     """
     found, follows = list(roots), dict[str, str]()
     for hang in silent:

@@ -46,7 +46,7 @@ def added_once(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...
 
 
 def without_echoes(stream: Iterable[Sighting]) -> Iterator[Sighting]:
-    """The sightings of one place in order, without those by which other partitions tell of a state that is known already.
+    """The sightings of one place in order, without those by which other partitions report a state that is known already.
 
     A state that began before its series was seen to be well again is an echo, too: that partition sees less of the series.
     """
@@ -95,7 +95,7 @@ def _is_same_step(one: Sighting, other: Sighting) -> bool:
 
 
 def _is_same_minute(one: Sighting, other: Sighting) -> bool:
-    """Whether both tell of the same minute: a dozen retries within it would leave no room for whether it goes on."""
+    """Whether both are of the same minute: a dozen retries within it would leave no room for whether it goes on."""
     if one.attributes.get(EACH_MINUTE) != other.attributes[EACH_MINUTE]:
         return False  # a line of the node's own, or another job's retry
     return to_millis(one.at) // 60_000 == to_millis(other.at) // 60_000

@@ -208,7 +208,7 @@ class Inventory:
             self._want(self._key(who), None)
             return
         known = known_pod(who, pod, owners, self._templates)
-        if self._pods.get(who) != known:  # a repeated list tells of nearly all pods what was told before
+        if self._pods.get(who) != known:  # a repeated list says of nearly all pods what was known before
             self._pods[who] = known
             self._place(who, at)
 

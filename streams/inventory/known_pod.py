@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class KnownPod:
-    """A pod. Two are equal where the same is told of them."""
+    """A pod. Two are equal where the same is known of them."""
 
     namespace: str
     name: str

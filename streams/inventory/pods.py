@@ -11,7 +11,7 @@ from streams.model.entity import JobRef
 from streams.model.facts import PodFact
 
 _WATCH_LAG = timedelta(seconds=5)
-"""How much later than a change a watch tells of it at most, with clocks that differ."""
+"""How much later than a change a watch reports it at most, with clocks that differ."""
 
 _NO_RANKS = PodRanks()
 
@@ -26,7 +26,7 @@ def pod_fact(
     ranks: PodRanks | None = None,
     replaceable: bool = False,
 ) -> PodFact:
-    """What is told of a pod, given its class, and what was worked out for it: its job, its ranks, and whether that job goes on
+    """What is known of a pod, given its class, and what was worked out for it: its job, its ranks, and whether that job goes on
     without it.
     """
     held = ranks or _NO_RANKS
@@ -62,7 +62,7 @@ def pod_fact(
 def _removed_at(pod: KnownPod, seen_at: datetime) -> datetime | None:
     """When its deletion was asked for: the object says when its time to end by itself is over.
 
-    A watch tells of it at once. Where it comes later, that time was shortened meanwhile, or is none: a pod that ended has no
+    A watch reports it at once. Where it comes later, that time was shortened meanwhile, or is none: a pod that ended has no
     use for it.
     """
     until = pod.deleted_at

@@ -1,7 +1,7 @@
 """Nodes and jobs of Slurm → the same facts as those of an API server, so that plans and guardrails need not tell them apart.
 
-A job's processes on one node stand for a pod, as in the correlator. Only jobs that hold nodes, or wait for their next start, are
-told of, and of those that hold one node and no GPU none: a queue may hold any number.
+A job's processes on one node stand for a pod, as in the correlator. Only jobs that hold nodes, or wait for their next start, have
+facts, and of those that hold one node and no GPU none: a queue may hold any number.
 """
 
 from __future__ import annotations

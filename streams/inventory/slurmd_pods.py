@@ -27,10 +27,10 @@ class SlurmdPods:
         """By pod: its node, and its names."""
         self._on: defaultdict[str, set[Identity]] = defaultdict(set)
         self._bare: dict[str, NodeFact] = {}
-        """Nodes as their objects tell of them, by name."""
+        """Nodes as their objects describe them, by name."""
 
     def named(self, node: NodeFact) -> NodeFact:
-        """A node as its object tells of it, with what Slurm calls it."""
+        """A node as its object describes it, with what Slurm calls it."""
         self._bare[node.name] = node
         own = {folded(node.name), *node.aliases, *node.addresses}
         called = {name for pod in self._on.get(node.name, ()) for name in self._at[pod][1]} - own

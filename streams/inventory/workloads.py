@@ -1,7 +1,7 @@
 """What a pod or a job object is for: training, a notebook, batch, inference, a build, the system. Names are in `workloads.yaml`.
 
 Declared counts before a controller's kind, that before labels, and what only a size, an image or a command tells is a guess and
-marked as one. What nothing tells of is `unknown`, and unknown work is nobody's training job.
+marked as one. What nothing describes is `unknown`, and unknown work is nobody's training job.
 """
 
 from __future__ import annotations

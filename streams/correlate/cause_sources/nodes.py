@@ -310,7 +310,7 @@ class HostCauses(CauseSource):
 
 
 def _lasts(s: Sighting) -> bool:
-    """Whether its end would have been reported: a measurement past its threshold, an alert. A line tells of a moment."""
+    """Whether its end would have been reported: a measurement past its threshold, an alert. A line is about a moment."""
     return "alert" in s.attributes or (SINCE in s.attributes and REACHED not in s.attributes)
 
 

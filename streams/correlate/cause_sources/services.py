@@ -120,7 +120,7 @@ class ServiceCauses(CauseSource):
         return {kind: sorted(times) for kind, times in found.items()}
 
     def _put_crashes(self, node: str) -> bool:
-        """Keep what a node tells of pods that are part of a service. Returns whether that is something new."""
+        """Keep what a node reports about pods that are part of a service. Returns whether that is something new."""
         row = self._state.nodes.get(node)
         kept = row.seen.values() if row is not None else ()
         found = tuple(s for group in kept if is_of_resolver(group[0]) for s in group if s.firing)
@@ -138,7 +138,7 @@ class ServiceCauses(CauseSource):
     def _is_fresh(self, name: str, round_: Round) -> bool:
         """Whether a service of which many jobs complain was evaluated within the second: they may come in as many batches.
 
-        Nothing is lost by it: what a job is told of by itself waits for longer.
+        Nothing is lost by it: what is reported of a job alone waits for longer.
         """
         count = len(self._heard.get(name, ())) + self.others.count(name)
         last, many = self._judged_at.get(name), count > _JUDGED_AT_ONCE

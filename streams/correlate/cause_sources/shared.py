@@ -66,7 +66,7 @@ _JUDGED_AT_ONCE = 64
 """Up to so many troubles, a new one that may be told by now is compared with the others at once; else with the next second's."""
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 _CONTROL_PLANE = ("etcd", "control_plane")
-"""Subtypes of what only hosts of a control plane tell of."""
+"""Subtypes that only hosts of a control plane report."""
 _TOLD_KINDS = frozenset({*_STORAGE_KINDS, SignalKind.NODE_CONDITION})
 """What is read here of a node in which nothing is found to be wrong."""
 
@@ -86,7 +86,7 @@ class SharedCauses(CauseSource):
         self._known: frozenset[str] = frozenset()
         """Ids of the hypotheses that were evaluated."""
         self._counted = (0, 0, 0)
-        """What the inventory told of all nodes (`Topology.counts`) when outages were evaluated last."""
+        """What the inventory had of all nodes (`Topology.counts`) when outages were evaluated last."""
         self._troubled: GroupIndex[tuple[Trouble, ...]] = GroupIndex()
         self._followers: dict[str, tuple[Hypothesis, ...]] = {}
         """By node: what becomes part of a fault of its parts."""
@@ -233,7 +233,7 @@ class SharedCauses(CauseSource):
         return self._topology.hosts.find(name, at).node
 
     def _of_inventory(self) -> set[SharedGroup]:
-        """The groups to re-evaluate because the inventory tells of other nodes by now, whatever node is looked at."""
+        """The groups to re-evaluate because the inventory has other nodes by now, whatever node is looked at."""
         touched = set[SharedGroup]()
         if self._stored_by != self._topology.nodes_known() and STORAGE in self._storage:
             touched.add(STORAGE)
@@ -466,7 +466,7 @@ class SharedCauses(CauseSource):
         return {node for node, _, _ in _parts_of(before) ^ _parts_of(after)}
 
     def _held_in(self, part: SharedGroup) -> list[Trouble]:
-        """The troubles of a part. Where nodes only went dark, others may follow; power and heat are told of at once."""
+        """The troubles of a part. Where nodes only went dark, others may follow; power and heat are reported at once."""
         troubles = self._elected.get(part, ())
         if any(t.hypothesis.family == POWER for t in troubles):
             return list(troubles)
@@ -497,7 +497,7 @@ class SharedCauses(CauseSource):
         return (h for h in self.all() if h.stops != "never" and not nodes.isdisjoint(h.nodes))
 
     def without_power(self) -> list[Hypothesis]:
-        """Parts whose nodes lack power, by what those or a feed tell of it, not by heat nor only because they are dark."""
+        """Parts whose nodes lack power, by what those or a feed report, not by heat nor only because they are dark."""
         return [
             h
             for h in self.all()
@@ -566,7 +566,7 @@ class SharedCauses(CauseSource):
         return takers[max(counts, key=lambda name: (counts[name], name))]
 
     def _shared_with(self, nodes: Set[str], part: Part, others: Iterable[str]) -> set[str]:
-        """Which nodes are in trouble here and there; of a part that alone told of itself, those that it would have hit."""
+        """Which nodes are in trouble here and there; of a part that alone reported trouble, those that it would have hit."""
         if nodes:
             return {node for node in others if node in nodes}
         return {node for node in others if part in self._topology.parts.at(node)}

@@ -59,7 +59,7 @@ def _is_went_together(root: Entity) -> bool:
 
 
 _OWN = (IncidentFamily.HOST_FAULT, IncidentFamily.POWER_COOLING)
-"""What a switch may tell of its own disk, power or heat."""
+"""What a switch may report of its own disk, power or heat."""
 
 
 class SwitchCauses(CauseSource):
@@ -275,7 +275,7 @@ class SwitchCauses(CauseSource):
             for place in {place for fault in (*before, *after) for place in fault.members}:
                 touched.add(place)
             if name in self._state.nodes:
-                touched.nodes.add(name)  # what it tells of itself
+                touched.nodes.add(name)  # what it reports of itself
             touched.shared |= self._shared.doubted()
             touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
 
@@ -472,7 +472,7 @@ class SwitchCauses(CauseSource):
         return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
 
     def _since(self, fault: SwitchFault, place: Place, h: Hypothesis) -> datetime | None:
-        """From when on what a place tells belongs to a switch's fault: its lost link, or what the switch tells of itself."""
+        """From when on what a place tells belongs to a switch's fault: its lost link, or what the switch reports of itself."""
         if fault.hypothesis.rule == FELT_ONLY:
             # A host that is gone, or a link that is down, has another reason than packets that are lost.
             return fault.members.get(place) if h.facts.get("link") == ERROR_COUNTERS else None

@@ -1,4 +1,4 @@
-"""Switches that tell of themselves that they fail, or that whoever manages them misses.
+"""Switches that report that they fail, or that whoever manages them misses.
 
 Where hosts lose their links at once and nobody knows which switch they hang on, the only one that began to fail in these minutes
 is why. A fan that has been warned of for hours says nothing of now.
@@ -17,7 +17,7 @@ from streams.correlate.state.rows import PortRow
 from streams.model.hostnames import short
 
 BEFORE = timedelta(minutes=10)
-"""How long a switch tells of its own trouble before it fails."""
+"""How long a switch reports its own trouble before it fails."""
 _AFTER = timedelta(minutes=2)
 """How long after that its manager may say that it is missed."""
 

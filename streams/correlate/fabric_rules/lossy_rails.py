@@ -1,7 +1,7 @@
 """Rails that lose packets: NICs of one name on the nodes of jobs, while the other NICs of these nodes do not.
 
 NICs of one name hang on one switch, or one for each block of nodes, where a fabric is built in rails. So what they alone show
-tells of a switch, though nobody knows which, and nobody's counters but theirs are read. One bad cable looks much like it to those
+points at a switch, nobody knows which, and nobody's counters but theirs are read. One bad cable looks much like it to those
 who send to its node: there that node loses most by far.
 """
 

@@ -20,7 +20,7 @@ from streams.correlate.state.rows import Groups, NodeRow, of_kind
 from streams.model.kinds import SignalKind
 
 READ_LATE = timedelta(minutes=15)
-"""Counters are read every five or ten minutes, and the first read after a fault began tells of it."""
+"""Counters are read every five or ten minutes, and the first read after a fault began shows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def partition_faults(
     for s in said:
         if guid := s.text("member"):
             members[guid.lower()].append(s)
-    # A manager that logs the request only tells of no member.
+    # A manager that logs the request only names no member.
     whole = [] if members else firing_intervals(s for s in said if s.firing)
     intervals = [
         _until_joined(i, joined.get(guid, ()))

@@ -141,7 +141,7 @@ def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple
 
 
 def is_victim(s: Sighting) -> bool:
-    """Whether it tells of pause frames that a host received."""
+    """Whether it is about pause frames that a host received."""
     return s.kind == SignalKind.FABRIC_PFC_STORM and s.firing and s.text("direction") == RECEIVED
 
 

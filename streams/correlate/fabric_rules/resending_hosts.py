@@ -258,7 +258,7 @@ def _wave(group: HostGroup, at: datetime, around: Around, *, new: bool = True) -
 
 
 def _compared(wave: _Wave, groups: Sequence[HostGroup], around: Around, config: Config) -> FeltLoss | None:
-    """What a wave tells of its group, beside what the hosts of all others show then; None where it is not the only one."""
+    """What a wave shows about its group, beside what the hosts of all others show then; None where it is not the only one."""
     mine = set[str]().union(*wave.jobs.values())
     others = [g for g in groups if g is not wave.group]
     accused: list[HostGroup] = []

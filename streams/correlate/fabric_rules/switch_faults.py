@@ -44,7 +44,7 @@ from streams.model.signal import Attribute
 FAMILY = IncidentFamily.FABRIC_FAULT
 BY_VOTES = "failing leaf"
 _LEAST_PAIRS = 3
-"""So many pairs of a job's nodes must fail before it tells of the network between them."""
+"""So many pairs of a job's nodes must fail before it points at the network between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +131,8 @@ def switch_faults(
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, by its drops, or by
     what its hosts alone show of them (`felt`).
 
-    `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that tells of
-    itself when these hosts lost their links (`ailing`) is named, else what they share otherwise (`shared`: a block, a row).
+    `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, the one that reports
+    trouble as these hosts lost their links (`ailing`) is named, else what they share otherwise (`shared`: a block, a row).
     Where somebody `ordered` that a known switch goes down, any link to it that is lost is part of that. `idle` tells whether it
     is known that nothing ran on these hosts at a time.
     """

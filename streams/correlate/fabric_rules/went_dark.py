@@ -90,7 +90,7 @@ class LinkTimes:
     end: datetime | None
     """When all of them were back for good."""
     exact: bool
-    """Whether the switch itself tells the times; who reads counters, or asks ports in turn, tells of a minute."""
+    """Whether the switch itself dates them; who reads counters, or asks ports in turn, knows the minute only."""
 
 
 def times_of(fault: SwitchFault, switch: str, config: Config) -> dict[str, LinkTimes]:
@@ -264,7 +264,7 @@ def _by_times(lost: Mapping[str, Mapping[str, LinkTimes]], config: Config) -> Fi
 
 
 def _spreads(by_switch: Mapping[str, Mapping[str, timedelta]]) -> tuple[timedelta, list[timedelta]]:
-    """How far the times of one switch lie apart at most, and how far those of each host do that several switches tell of."""
+    """How far the times of one switch lie apart at most, and how far those of each host do that several switches report."""
     by_host: dict[str, list[timedelta]] = defaultdict(list)
     for times in by_switch.values():
         for host, at in times.items():

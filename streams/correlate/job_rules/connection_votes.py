@@ -193,7 +193,7 @@ def was_refused(s: Sighting) -> bool:
 
 
 def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
-    """The failing connections that errors tell of, with their ends found in the inventory; earliest first."""
+    """The failing connections in errors, with their ends found in the inventory; earliest first."""
     found = []
     for one in reports:
         s = one.sighting

@@ -190,7 +190,7 @@ def _gpus(evidence: JobEvidence, at: datetime, config: Config) -> int:
 def _retries(
     evidence: JobEvidence, crashes: Sequence[Burst | Episode], config: Config
 ) -> tuple[Retry, datetime | None]:
-    """How the job got over its failures, and until when it may still get over one. What was told of one stays told."""
+    """How the job got over its failures, and until when it may still get over one. What was published of one stays published."""
     ends = [_patience_ends(evidence, crash, config) for crash in crashes]
     each = [_retry(evidence, crash, until, config) for crash, until in zip(crashes, ends, strict=True)]
     if "" in each:
@@ -200,7 +200,7 @@ def _retries(
 
 
 def _retry(evidence: JobEvidence, burst: Burst | Episode, until: datetime, config: Config) -> Retry:
-    """How the job went on after its program failed: by its progress, where it tells of any, else by pods that stand again.
+    """How the job went on after its program failed: by its progress, where it reports any, else by pods that stand again.
 
     All by the times of what happened: what was told when the patience (`until`) ended stays an incident that ends.
     """
@@ -225,7 +225,7 @@ def _anew(evidence: JobEvidence, burst: Burst | Episode, config: Config) -> list
 
 
 def _ready_at(crashes: Sequence[Burst], evidence: JobEvidence, config: Config) -> datetime:
-    """What only the kernel tells of may have been anybody's process, or a helper's, if the job goes on.
+    """What only the kernel reports may have been anybody's process, or a helper's, if the job goes on.
 
     A try to start that found no GPU is followed by others, and enough of them tell whose fault it is.
     """

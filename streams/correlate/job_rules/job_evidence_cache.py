@@ -111,7 +111,7 @@ class JobEvidenceCache:
         return (*found, *(s for node, s in killed if self._was_killed(job, node, s, told, fails)))
 
     def told(self, job: str) -> tuple[Sighting, ...]:
-        """Failures of the job that its pods and their events tell of; the very same tuple while none of that has changed."""
+        """Failures of the job by its pods and their events; the very same tuple while none of that has changed."""
         return self._failures.of_job(job)
 
     def lasting(self, job: str) -> tuple[LastingFailure, ...]:
@@ -298,7 +298,7 @@ def _reports(row: PodRow, placements: Sequence[Placement], job: str) -> list[Ran
 def _failures(row: PodRow, placements: Sequence[Placement], job: str) -> list[Sighting]:
     """The failures that were reported while the pod was the job's, each with its node and pod as far as they are known.
 
-    A kubelet may tell of an image or a volume of a pod that runs, which it mounts anew: nothing waits for that.
+    A kubelet may report an image or a volume of a pod that runs, which it mounts anew: nothing waits for that.
     """
     found: list[Sighting] = []
     started = {t.fact.uid: at for t in row.tenancies if (at := t.fact.started_at) is not None}

@@ -174,7 +174,7 @@ def _explaining_burst(evidence: JobEvidence, burst: Burst, config: Config) -> Hy
     own = burst.speaks_for_itself
     cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late, by_network=not own)
     if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
-        # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
+        # What killed processes leave may come before the scrapes at which a counter shows the storm that killed them.
         cause = explaining(
             evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
         )
@@ -370,7 +370,7 @@ def _judge_hang(
         verdict.claim(weak.id, episode, lines)
         return
     if finding.vote is not None and finding.vote.rule in (ONE_PAIR, NO_COMMON_END) and not finding.mismatch:
-        # Other jobs that fail so at this moment are told of by this one, and this one by them; dead nodes are missed before that.
+        # This incident names other jobs that fail so at this moment, and theirs name this one; dead nodes are missed before that.
         settle = config.hang_settle if finding.complete else 2 * config.doubt_settle
         ready_at = max(ready_at, episode.seen_at + settle)
         verdict.blames.append(_blame(SOMEWHERE, finding.vote, evidence, episode, ready_at))
@@ -413,7 +413,7 @@ def _blame(switch: str, vote: Vote, evidence: JobEvidence, episode: Episode, rea
 def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:
     """When a hang may open an incident: the less is proven, the longer it waits for ranks that have not reported."""
     if only_deaths(episode.reports):
-        # However many tell of it, the next try may be under way.
+        # However many report it, the next try may be under way.
         return episode.seen_at + config.restart_settle
     if finding.complete:
         return episode.seen_at

@@ -27,7 +27,7 @@ class LateJoin:
 
 
 def late_join(evidence: JobEvidence, episode: Episode, config: Config) -> LateJoin | None:
-    """The pods that these ranks waited for in vain; None where all had started, or they tell of more than that."""
+    """The pods that these ranks waited for in vain; None where all had started, or they report more than that."""
     waits = [s.at for s in episode.lines if waited_to_join(s)]
     if not waits or not only_deaths(episode.reports):
         return None

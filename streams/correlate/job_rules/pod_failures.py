@@ -1,6 +1,6 @@
 """What keeps a job from running that is neither its code nor hardware: images, volumes, scheduling, admission, eviction.
 
-Kubernetes tries again by itself, so one event is a hiccup. What is told of the same pod over and over, for as long as its row
+Kubernetes tries again by itself, so one event is a hiccup. What is reported of the same pod over and over, for as long as its row
 wants (`lasts_s`), until it is scheduled, started or deleted, is a fault; events of different pods never add up to one. A job that
 cannot be placed again after a node was lost waits for that node's incident, and is no fault of its own. That pods wait for GPUs
 is the normal state of a full cluster.
@@ -61,7 +61,7 @@ class PlatformBlocker:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Where it was told of, as far as the pods had a node. Those that wait for one get it afterwards."""
+        """Where it was reported, as far as the pods had a node. Those that wait for one get it afterwards."""
         if self.waits:
             return ()
         return tuple(sorted({s.entity.node for s in self.sightings if s.entity.node}))
@@ -140,7 +140,7 @@ def platform_blockers(
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Lines about one object, without a moment in between at which it got over what they tell of."""
+    """Lines about one object, without a moment in between at which it got over what they report."""
 
     sightings: tuple[Sighting, ...]
     times: PodTimes | None
@@ -202,7 +202,7 @@ def _object(s: Sighting) -> str:
 
 
 def _stretches(lines: Sequence[Sighting], pods: Mapping[str, PodTimes], config: Config) -> Iterator[_Stretch]:
-    """Lines about one object, cut where it got over what they tell of; of a pod that is not known, at silences."""
+    """Lines about one object, cut where it got over what they report; of a pod that is not known, at silences."""
     times = pods.get(_object(lines[0]))
     ends = times.ends(_waits(lines[0])) if times is not None else []
     stretch = [lines[0]]

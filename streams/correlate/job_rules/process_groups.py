@@ -51,7 +51,7 @@ class Waiter:
     last_enqueued: int | None = None
     last_completed: int | None = None
     by_proxy: bool = False
-    """True where only another rank's report tells of it."""
+    """True where it is only in another rank's report."""
 
     def record(self, s: Sighting) -> None:
         """Record one line of this rank about this group; the order of the lines does not matter."""

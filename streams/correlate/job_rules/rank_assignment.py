@@ -77,7 +77,7 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
 def without_group_ranks(
     placements: Sequence[Placement], reports: Sequence[RankReport]
 ) -> tuple[RankReport, ...]:
-    """Reports without the ranks that cannot be global, where the inventory tells of none.
+    """Reports without the ranks that cannot be global, where the inventory has none.
 
     A rank stands on one node. What lines of two nodes call by one number, without a process group, is its place in some group.
     """

@@ -68,7 +68,7 @@ def is_of_resolver(s: Sighting) -> bool:
 def complaints(failed: Iterable[Sighting]) -> dict[str, tuple[Sighting, ...]]:
     """By the name of its place: each service that these failures of a job name, with the lines that do, in order of time.
 
-    A line that names no file tells of the storages that others of the job's lines name.
+    A line that names no file is about the storages that others of the job's lines name.
     """
     found: dict[str, list[Sighting]] = {}
     pathless: list[Sighting] = []

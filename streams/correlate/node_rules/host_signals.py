@@ -146,7 +146,7 @@ def _faults(
 
 
 def _disk_again(session: Session, interval: FiringInterval) -> timedelta | None:
-    """How long a disk may have been quiet that was at fault, where it is what tells of itself again."""
+    """How long a disk may have been quiet that was at fault, where it is what reports trouble again."""
     disks = {name for s in session.sightings if (name := disk_of(s))}
     if not disks.intersection(map(disk_of, interval.sightings)) or not _counts_alone(session.sightings):
         return None

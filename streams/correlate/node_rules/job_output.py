@@ -1,4 +1,4 @@
-"""Faults of hardware that only the output of jobs tells of, on many nodes at once: something about the jobs, not about the nodes.
+"""Faults of hardware that only the output of jobs reports, on many nodes at once: something about the jobs, not about the nodes.
 
 Anybody who may run a container may print what a kernel prints: a crash handler that dumps last week's kernel log on every rank,
 a test of a parser, a notebook that reads another cluster's log, or somebody who wants automation stopped. Of one node such a line
@@ -53,7 +53,7 @@ def printed_faults(
     evidence: Sequence[tuple[str, Sequence[Hypothesis]]],
     incarnations: Incarnations,
 ) -> list[SharedFault]:
-    """The times when output of one namespace told of faults on enough nodes, one after the other."""
+    """The times when output of one namespace reported faults on enough nodes, one after the other."""
     pods = f"pods of {group.name}" if group.name else "jobs"
     return series(
         cluster,

@@ -108,7 +108,7 @@ class Absence:
     """Whether its incident knows of no later time."""
     parts: tuple[Part, ...] = ()
     by_agent: bool = False
-    """Whether the node's own agent tells of it, and not the control plane."""
+    """Whether the node's own agent reports it, and not the control plane."""
 
     @property
     def start(self) -> datetime:
@@ -324,9 +324,9 @@ def _faults(
 
 
 def _by_control_plane(outage: SharedFault, control: Sequence[Hypothesis]) -> SharedFault:
-    """An outage of most nodes, with the node of the control plane as root that tells of its own host before or meanwhile.
+    """An outage of most nodes, with the node of the control plane as root that reports its own host's fault before or meanwhile.
 
-    What the same node tells of later is the same occasion as long as it goes on, or comes again within the hour.
+    What the same node reports later is the same occasion as long as it goes on, or comes again within the hour.
     """
     h, policy = outage.hypothesis, outage_policy()
     since = h.fault_at - timedelta(seconds=policy.control_before_s)

@@ -44,7 +44,7 @@ def tray_at(
     within: timedelta,
     stands_here: Callable[[str], bool | None],
 ) -> tuple[str, Sighting] | None:
-    """The one switch tray that told of its NVLinks around that moment, and what it said; None where none did, or several.
+    """The one switch tray that reported on its NVLinks around that moment, and what it said; None where none did, or several.
 
     Those whose name tells that they stand here (`stands_here`) count, else those whose name does not tell where they do (None).
     """

@@ -28,7 +28,7 @@ from streams.model.signal import RACK, SERVES
 def complaints_of(
     device: str, hypotheses: Iterable[Hypothesis], seen: Iterable[Sighting]
 ) -> tuple[Trouble, ...]:
-    """What a coolant unit or a power feed tells of its power or heat; nothing where the name is no such device's.
+    """What a coolant unit or a power feed reports of its power or heat; nothing where the name is no such device's.
 
     Which racks it serves may stand in any of its lines (`seen`).
     """
@@ -177,7 +177,7 @@ def _speaks_beside(t: Trouble, complaint: Trouble, served: Set[Part], parts: Par
 
 
 def _meanwhile(episode: Sequence[Trouble], devices: Mapping[str, Sequence[Trouble]]) -> list[Trouble]:
-    """What feeds tell of themselves while hosts of several racks lose an input: none of them is the one, all are part of it."""
+    """What feeds report of themselves while hosts of several racks lose an input: none of them is the one, all are part of it."""
     policy = part_policy()
     first, last = episode[0].start - policy.power.within, episode[-1].start + policy.power.within
     return [
@@ -214,9 +214,9 @@ def _complaints(
 ) -> tuple[Trouble | None, Sequence[Trouble]]:
     """What the one device told that complained as these nodes got into trouble; it may have begun long before them.
 
-    Those that tell, by their words or by their name, that they serve these nodes' rack count, else those that tell of none.
+    Those that tell, by their words or by their name, that they serve these nodes' rack count, else those that name none.
     Others that serve it as well are part of the same event. Of two feeds of a rack the first that failed is the culprit; which of
-    two coolant units is one, nobody knows. With what a part tells of itself, it is the culprit.
+    two coolant units is one, nobody knows. With what a part reports of itself, it is the culprit.
     """
     if not any(t.hypothesis.family == POWER for t in episode):
         return None, ()
@@ -257,7 +257,7 @@ def _stands_at(complaint: Trouble) -> str:
 
 
 def _served(complaint: Trouble, parts: PartIndex) -> set[Part]:
-    """The parts that a device says it serves, else those that its name holds; none where neither tells of any that is known."""
+    """The parts that a device says it serves, else those that its name holds; none where neither names any that is known."""
     told = {part for name in complaint.serves for part in parts.named_as(name)}
     return told or {part for part in parts.named_in(complaint.node) if part.kind in part_policy().places}
 

@@ -204,7 +204,7 @@ class PartPolicy(Strict):
 
     @property
     def unfelt_lasts(self) -> timedelta:
-        """How long a part must tell of heat while none of its nodes is in trouble."""
+        """How long a part must report heat while none of its nodes is in trouble."""
         return timedelta(seconds=self.unfelt_s)
 
     def size(self, part: Part, known: int) -> tuple[int, int, Part]:

@@ -1,4 +1,4 @@
-"""What switch trays of an NVLink domain tell of themselves while the links of its nodes fail."""
+"""What switch trays of an NVLink domain report of themselves while the links of its nodes fail."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def of_tray(
     stands_here: Callable[[str], bool | None],
     links: int,
 ) -> SharedFault:
-    """The same with its switch tray as the root, if one, and only one, tells of itself meanwhile.
+    """The same with its switch tray as the root, if one, and only one, reports trouble meanwhile.
 
     Args:
         fault: The fault of the part.

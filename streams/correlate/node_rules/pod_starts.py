@@ -1,4 +1,4 @@
-"""What pods without the GPU runtime that they asked for tell of their node, and when they tell nothing of it.
+"""What pods without the GPU runtime that they asked for show about their node, and when they show nothing.
 
 A runtime is asked for by name. A node whose GPU software was replaced by a version that sets it up otherwise has none of that
 name, and no pod with GPUs starts there. A pod that asks for one which the cluster never had fails wherever it is put, beside
@@ -17,7 +17,7 @@ from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.unstarted_pods import POD
 
 JOB = "of_job"
-"""Attribute of what a pod tells of its node: the key of the job whose pod it is."""
+"""Attribute of what a pod shows about its node: the key of the job whose pod it is."""
 
 
 class Start(NamedTuple):

@@ -77,7 +77,7 @@ def troubles_of(
 
 
 def told_by(device: str, part: Part, hypotheses: Iterable[Hypothesis]) -> tuple[Trouble, ...]:
-    """What a part tells of its own power or heat: under its own name, or by a device that stands in it."""
+    """What a part reports of its own power or heat: under its own name, or by a device that stands in it."""
     if part.kind in part_policy().not_power:
         return ()
     found = (h for h in hypotheses if h.family == POWER)
@@ -175,7 +175,7 @@ def _elect(
         ]
         best = min(covering, key=lambda e: part_policy().size(e.part, e.size))
         taken = {t.hypothesis.id for t in best.troubles}
-        # Where nodes only went dark, and not for their power, the rules of outages tell of it.
+        # Where nodes only went dark, and not for their power, the rules of outages report it.
         if _family(best.troubles, best.part) != IncidentFamily.NODES_NOT_READY:
             found |= dict.fromkeys(taken, best.part)
         changed = sorted({part for t in best.troubles for part in t.parts})
@@ -242,7 +242,7 @@ class _Group:
 
     troubles: list[Trouble]
     told_until: datetime = _NEVER
-    """Until when the part tells of itself."""
+    """Until when the part reports trouble of its own."""
     short_until: datetime = _NEVER
     """Until when a host, or what feeds it, lacks power."""
     hot_until: dict[str, datetime] = field(default_factory=dict)
@@ -373,7 +373,7 @@ def part_faults(
 ) -> list[SharedFault]:
     """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node.
 
-    Where it is NVLink errors, the switch tray that tells of itself meanwhile (`trays`) is the culprit.
+    Where it is NVLink errors, the switch tray that reports trouble meanwhile (`trays`) is the culprit.
     """
     root = root_of(cluster, part)
     ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))

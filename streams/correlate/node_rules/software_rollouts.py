@@ -2,7 +2,7 @@
 
 One node with a mismatched library may have been upgraded by hand. The second one within minutes, or the third within hours,
 shares with the others what was rolled out: the version that its lines name, else how it fails. Where each speaks of one GPU only,
-it takes more of them. An operator that upgrades drivers closes the nodes itself, and tells of a failure only by its pods, which
+it takes more of them. An operator that upgrades drivers closes the nodes itself, and shows a failure only by its pods, which
 start over and over there.
 """
 
@@ -68,7 +68,7 @@ def _is_of_software(lines: Sequence[Sighting]) -> bool:
 def since_given_back(h: Hypothesis, row: NodeRow) -> Hypothesis:
     """A node's broken GPU software that broke while somebody worked there, dated to when the node was given back with it.
 
-    Until then it was theirs, and it is still where nothing tells of it since: neither its own lines, nor pods that come there.
+    Until then it was theirs, and it is still where nothing is known of it since: neither its own lines, nor pods that come there.
     """
     if h.family != FAMILY or not any(s.kind == SignalKind.GPU_DRIVER for s in h.causes):
         return h
@@ -133,7 +133,7 @@ def of_rollout(cluster: str, node: str, row: NodeRow) -> dict[SharedGroup, tuple
 
 
 def is_of_rollout(s: Sighting) -> bool:
-    """Whether it tells of a pod that an operator rolled out, or the operator says itself that this failed."""
+    """Whether it is about a pod that an operator rolled out, or the operator says itself that this failed."""
     return s.kind == SignalKind.UNKNOWN and s.text("subtype") == "driver_rollout"
 
 

@@ -415,7 +415,7 @@ def _unnamed(
     incarnations: Incarnations,
     told: Mapping[str, Sequence[Outage]],
 ) -> tuple[list[SharedFault], set[str]]:
-    """Hung tasks on many nodes at once. Returns them, and which of the storages that monitoring tells of (`told`) they wait for.
+    """Hung tasks on many nodes at once. Returns them, and which of the storages that monitoring reports (`told`) they wait for.
 
     Beside the one storage that is not reached by what its monitoring says fewer are enough.
     """
@@ -427,7 +427,7 @@ def _unnamed(
         rule = families().shared.storage
         needed = rule.enough(known) if firm else rule.hung(known)
         if len({node for node, _ in episode}) >= needed:
-            # What monitoring still calls gone is gone, though a kernel tells of ten hung tasks and then of none.
+            # What monitoring still calls gone is gone, though a kernel reports ten hung tasks and then none.
             ends = [o.interval.end for o in told.get(system, ()) if o.firm]
             until = (
                 None

@@ -32,7 +32,7 @@ class Outage:
 
     @property
     def first(self) -> Sighting:
-        """The line that told of it first."""
+        """The line that reported it first."""
         return self.interval.sightings[0]
 
     @property

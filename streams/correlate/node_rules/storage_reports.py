@@ -1,4 +1,4 @@
-"""What the hosts tell of storage: those that mount one, and those that serve one, with their faults."""
+"""What the hosts report of storage: those that mount one, and those that serve one, with their faults."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def servers_of(
 
 
 def of_servers(evidence: Iterable[tuple[str, StorageReports]], servers: Mapping[str, str]) -> str:
-    """What the hosts that serve a storage tell of themselves, and the switches of their ports."""
+    """What the hosts that serve a storage report of themselves, and the switches of their ports."""
     mine = [(h, reports) for _, reports in evidence for h in reports.disks if h.id in servers]
     shown = [f"{servers[h.id]} ({_sign(h, reports)})" for h, reports in mine[:_MAX_SHOWN]]
     return f"What serves it is at fault: {', '.join(shown)}"

@@ -65,7 +65,7 @@ class Parts(Strict):
         return s.text("subtype") in self.resent and not self.ended_by.isdisjoint(s.attributes)
 
     def is_endless(self, s: Sighting) -> bool:
-        """Whether it tells of errors of which nobody will say that they are over."""
+        """Whether it reports errors of which nobody will say that they are over."""
         return self.of(s) == "errors" and self.ended_by.isdisjoint(s.attributes)
 
     def is_intended(self, s: Sighting) -> bool:

@@ -32,7 +32,7 @@ def _bearing(h: Hypothesis) -> list[Sighting]:
     table = families()
     own = [s for s in firing if table.family_of(s) == h.family]
     sure = [s for s in own if level(table.certainty(s)) >= level(h.certainty)]
-    # A 154 may be what makes it certain. Where a line is certain by itself, a later one that only tells of repairs says less.
+    # A 154 may be what makes it certain. Where a line is certain by itself, a later one about repairs alone says less.
     asked = [s for s in firing if s.code == RECOVERY_ACTION] if own else []
     return sure or [*own, *asked] or firing
 

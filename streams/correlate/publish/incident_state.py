@@ -167,7 +167,7 @@ class IncidentStates:
         return planned.says if planned is not None else ""
 
     def _nodes_of(self, part: SharedGroup) -> list[str]:
-        """All nodes of a part that tells of itself while none of them is in trouble."""
+        """All nodes of a part that reports trouble while none of them is in trouble."""
         facts = [row.fact for row in self._state.nodes.values() if row.fact is not None]
         return [fact.name for fact in facts if Part(*part) in fact.shared_parts]
 
@@ -239,7 +239,7 @@ def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hy
     if not suffering or h.certainty is not Certainty.LIKELY:
         return h
     if h.family == IncidentFamily.NODE_DOWN:
-        # Connections that fail tell of some end of theirs; only ranks that wait tell whom they wait for.
+        # Connections that fail point at one of their ends; only ranks that wait say whom they wait for.
         waiting = [j for j in suffering if any(s.kind == SignalKind.NCCL_TIMEOUT for s in claims[j])]
         if not waiting:
             return h

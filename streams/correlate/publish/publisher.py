@@ -187,7 +187,7 @@ class Publisher:
         )
 
     def _told_first(self, changes: Changes, now: datetime) -> Changes:
-        """The changes with each root opened when the first incident that it explains was: from then on it was told of."""
+        """The changes with each root opened when the first incident that it explains was: from then on it was known."""
         incidents = list(changes.incidents)
         for incident in changes.incidents:
             root = self._state.documents.get(incident.merged_into or "")
@@ -328,7 +328,7 @@ class Publisher:
         return changes
 
     def _carry_forward(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
-        # What is told of a job's saves is kept for a while only; what was known of them stays.
+        # What is reported of a job's saves is kept for a while only; what was known of them stays.
         saved = {one.job.key: one for one in (*old.checkpoints, *new.checkpoints)}
         checkpoints = tuple(saved[job.key] for job in new.jobs if job.key in saved)
         # Those who were called once follow it to its end.
@@ -489,7 +489,7 @@ def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime
 def _is_progress_due(old: Incident, new: Incident, config: Config) -> bool:
     """Whether a sign of progress is published: while a run may wait for it, and not for every iteration.
 
-    Also a job's later checkpoint, as long as the incident is not over; a job that saves every few seconds is told of rarely.
+    Also a job's later checkpoint, as long as the incident is not over; a job that saves every few seconds makes few revisions.
     """
     saved = {one.job.key: one.at for one in old.checkpoints}
     if not new.state.is_over and any(

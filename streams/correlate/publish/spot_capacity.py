@@ -1,7 +1,7 @@
 """Spot nodes whose cloud takes them back, and the jobs that are made for it: they gather again, and nobody is told.
 
 A spot node goes at any time, many of them a day in a busy pool. Where each job on it is replaced by its own controller there is
-nothing to do but to see that it comes back. One that does not, or that suffers later, is told of like any other.
+nothing to do but to see that it comes back. One that does not, or that suffers later, is reported like any other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SpotCapacity:
     def needs_nobody(
         self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], jobs: Iterable[str], now: datetime
     ) -> bool:
-        """Whether nobody is told of it: its jobs may still gather again, or all of them did. `claims` are their symptoms."""
+        """Whether nobody is notified: its jobs may still gather again, or all of them did. `claims` are their symptoms."""
         jobs = {*jobs, *claims}
         until = self.gathers_until(h, jobs)
         if until is None or now < until:

@@ -59,7 +59,7 @@ class Allocation(NamedTuple):
     well: bool | None
     """Whether it ended well, as far as that is told."""
     told_at: datetime | None = None
-    """When its nodes were first told of, where that is long after it began."""
+    """When its nodes were first reported, where that is long after it began."""
 
 
 def is_slurm(pod: PodRef | None) -> bool:
@@ -115,7 +115,7 @@ def job_of(pod: str) -> JobRef:
 
 
 def with_statement(row: JobRow, seen: Sighting) -> JobRow:
-    """The row with what a line says of the job's nodes. A job that holds one node and no GPU that is told of is not followed."""
+    """The row with what a line says of the job's nodes. A job that holds one node and no known GPU is not followed."""
     said = seen.text("subtype")
     if said == "step":
         return _with_step(row, seen)

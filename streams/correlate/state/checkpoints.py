@@ -20,12 +20,12 @@ _CLOCKS = timedelta(minutes=2)
 
 
 def with_save(row: PodRow, save: Save) -> PodRow:
-    """The row with a save that its pod told of."""
+    """The row with a save that its pod reported."""
     return replace(row, saves=_merged(row.saves, save))
 
 
 def with_annotation(row: JobRow, fact: JobFact) -> JobRow:
-    """The row with the save that the job's annotation tells of."""
+    """The row with the save that the job's annotation names."""
     at = fact.checkpoint_at
     if at is None or at > fact.observed_at + _CLOCKS:
         return row
@@ -39,7 +39,7 @@ def _merged(saves: tuple[Save, ...] | None, save: Save) -> tuple[Save, ...]:
 def last_checkpoint(
     state: State, placements: Placements, job: JobRef, fault_at: datetime, standing: Sequence[Placement]
 ) -> Checkpoint | None:
-    """The last checkpoint of the pods that ran at the fault, or of those before them; None where nobody told of any.
+    """The last checkpoint of the pods that ran at the fault, or of those before them; None where nobody reported any.
 
     `standing` are those pods of it. One that was only begun counts once the job has gone on: programs that print no more than
     that write before they go on.

@@ -1,4 +1,4 @@
-"""What an eviction tells of its node: the kubelet evicts for what the node runs low on, and says of what.
+"""What an eviction shows about its node: the kubelet evicts for what the node runs low on, and says of what.
 
 A pod that used up what is missing is no sign of anything but its own appetite. One that used little of it had to go for what
 others left there: crash dumps, images, logs. So the node is short of it, and whatever pod comes there next will go, too.
@@ -22,7 +22,7 @@ _OWN_SHARE = 0.5
 
 
 def of_node(seen: Sighting) -> Sighting | None:
-    """What an eviction tells of its node; None for other failures, and where the pod itself used up what was missing."""
+    """What an eviction shows about its node; None for other failures, and where the pod itself used up what was missing."""
     node, resource = seen.entity.node, seen.text("resource")
     if seen.text("subtype") != "evicted" or not seen.firing or not node or not resource:
         return None

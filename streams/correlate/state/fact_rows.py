@@ -62,7 +62,7 @@ from streams.model.kinds import SignalKind
 from streams.model.signal import RACK, Severity
 
 HEARD_FOR = timedelta(days=2)
-"""A cable of which nothing is heard for so long is none any more; it is told of every hour."""
+"""A cable of which nothing is heard for so long is none any more; it is reported every hour."""
 MAX_PORTS = 100_000
 """Ports at most: anybody can write to a log that one hears another."""
 
@@ -79,7 +79,7 @@ class FactRows:
         self._state = state
         self._topology = topology
         self._heard = {name for name, row in state.ports.items() if row.link is not None and row.link.heard}
-        """Ports with a cable that only devices tell of, so that the others need not be looked through for them."""
+        """Ports with a cable that only devices report, so that the others need not be looked through for them."""
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         """By a node's short name: the jobs that metrics of its GPUs bear or bore."""
         for name, job in state.jobs.items():
@@ -195,7 +195,7 @@ class FactRows:
         )
 
     def _lacks_runtime(self, node: str) -> bool:
-        """Whether a pod found no runtime for GPUs there: what that tells of the node depends on which others start."""
+        """Whether a pod found no runtime for GPUs there: what that means for the node depends on which others start."""
         row = self._state.nodes.get(node)
         return row is not None and any(lacks_runtime(group[0]) for group in row.seen.values())
 
@@ -220,10 +220,10 @@ class FactRows:
             version = self._topology.parts.version
             leafs = self._topology.move_node(fact.name, row.fact, replace(row, fact=fact))
             if row.seen and self._topology.parts.version != version:
-                leafs = leafs | {""}  # links whose switch is not known are told of by what their hosts share
+                leafs = leafs | {""}  # links whose switch is not known are reported by what their hosts share
             speakers = self._devices_named()
             row = replace(row, fact=fact)
-        # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
+        # An older fact than the row's still counts for its own time: whose cordon it bore, when it was in maintenance, its names.
         for owner in fact.owners:
             row = with_cordon(row, owner, fact.observed_at)
         row = with_gpus(with_boot(with_names(with_work(row, fact), fact), fact), fact)
@@ -245,7 +245,7 @@ class FactRows:
         return Touched(nodes={fact.name, *speakers}, ports=ports, switches=leafs) if changed else Touched()
 
     def _devices_named(self) -> set[str]:
-        """Unlisted hosts whose name means a part from now on, or no longer: what they told of themselves, the part tells."""
+        """Unlisted hosts whose name means a part from now on, or no longer: what they reported of themselves is the part's."""
         names = self._topology.parts.renamed
         if not names:
             return set()
@@ -279,7 +279,7 @@ class FactRows:
         return touched
 
     def _enter_told(self, job: str) -> Touched:
-        """Enter what was told of a job's objects under the job: it was read before the job was known, or known to train."""
+        """Enter what was reported of a job's objects under the job: it was read before the job was known, or known to train."""
         touched = Touched()
         for told in self._topology.pod_jobs.told_of(job):
             touched.pods.add(told)
@@ -333,14 +333,14 @@ class FactRows:
         if after.allocations or after.steps or after.speakers:
             touched = self.place(job)
         else:
-            # Of a job on a thousand nodes each tells of itself alone.
+            # Of a job on a thousand nodes each reports itself alone.
             touched = self._place_by_labels(job, after, short(node))
         if before.was_placed is not after.was_placed:
             touched |= self._shipped_elsewhere(job)
         return touched
 
     def _place_by_labels(self, job: JobRef, row: JobRow, node: str) -> Touched:
-        """Place the processes of a job on one node, by its short name, where nothing but labels tells of the job."""
+        """Place the processes of a job on one node, by its short name, where nothing but labels shows the job."""
         name = f"{SLURM}/{processes_on(job.name, node)}"
         placed = self._by_labels(job, row, node)
         touched = Touched()
@@ -415,7 +415,7 @@ class FactRows:
         return Touched()
 
     def _follow(self, placed: Mapping[str, tuple[Tenancy, ...]], left: Iterable[str]) -> None:
-        """Take what processes told of themselves to where they stand now, from where nobody of them stands any more."""
+        """Take what processes reported of themselves to where they stand now, from where nobody of them stands any more."""
         now = {t.fact.uid: (t.first_seen, pod) for pod, stays in placed.items() for t in stays}
         sources: defaultdict[str, list[tuple[datetime, str]]] = defaultdict(list)
         for name in left:
@@ -475,7 +475,7 @@ class FactRows:
         return self._pulled(name, row.link)
 
     def heard(self, name: str, link: LinkFact) -> Touched:
-        """Keep a cable that devices tell of: the latest, where the inventory knows none at that port."""
+        """Keep a cable that devices report: the latest, where the inventory knows none at that port."""
         row = self._state.ports.get(name)
         if row is None and len(self._state.ports) >= MAX_PORTS:
             return Touched()
@@ -512,7 +512,7 @@ class FactRows:
         return touched
 
     def forget_gpu_hosts(self, now: datetime) -> Touched:
-        """Forget hosts whose metrics told of no GPUs for so long that they are gone."""
+        """Forget hosts whose metrics showed no GPUs for so long that they are gone."""
         topology = self._topology
         gone = [
             name
@@ -537,7 +537,7 @@ class FactRows:
         return Touched(nodes={*hosts, *self._devices_named()})
 
     def forget_heard(self, now: datetime) -> Touched:
-        """Forget cables that no device has told of for long: they were pulled, or their device is gone."""
+        """Forget cables that no device has reported for long: they were pulled, or their device is gone."""
         touched = Touched()
         for name in sorted(self._heard):
             row = self._state.ports.get(name)

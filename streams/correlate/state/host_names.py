@@ -38,7 +38,7 @@ Span = tuple[datetime, datetime, str]
 class Found:
     """The node, or None; and then those that it might be, sorted.
 
-    `by_domain` when only the short name agrees, and the node's facts tell of no domain at all.
+    `by_domain` when only the short name agrees, and the node's facts have no domain at all.
     """
 
     node: str | None = None

@@ -430,7 +430,7 @@ class Ingest:
         if self._state.pods.put(pod.key, row):
             placements = self._topology.placements
             touched.jobs |= placements.update(pod.key, row)[1]
-            # Also where the placement stays as it was: which GPU a rank holds is told of its culprits.
+            # Also where the placement stays as it was: which GPU a rank holds is shown of its culprits.
             touched.jobs |= {p.job.key for p in placements.of_pod(pod.key)}
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
@@ -531,7 +531,7 @@ def _tells_its_place(seen: Sighting) -> bool:
 
 
 def _cable(seen: Sighting) -> LinkFact:
-    """The cable that devices tell of, or the manager of a subnet, in whose lines `node` is the switch."""
+    """The cable that devices report, or the manager of a subnet, in whose lines `node` is the switch."""
     entity, at_manager = seen.entity, seen.kind == SignalKind.FABRIC_LINK
     return LinkFact(
         entity.cluster,

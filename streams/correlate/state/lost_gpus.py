@@ -34,7 +34,7 @@ _GROUP = f"{SignalKind.GPU_DRIVER}|{GPUS_GONE}|"
 
 
 def came_back(s: Sighting) -> bool:
-    """Whether it tells of GPUs that a node came back without."""
+    """Whether it is about GPUs that a node came back without."""
     return s.kind == SignalKind.GPU_DRIVER and s.text("subtype") == GPUS_GONE
 
 

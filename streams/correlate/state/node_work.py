@@ -367,7 +367,7 @@ def usual_time(habit: WorkHabitRow | None, before: datetime) -> timedelta:
 def with_absences(
     habit: WorkHabitRow, node: str, row: NodeRow, down: Iterable[FiringInterval]
 ) -> WorkHabitRow:
-    """The habit with what this node's kept reports tell of its absences for work, in place of what they told before."""
+    """The habit with what this node's kept reports show about its absences for work, in place of what they showed before."""
     back = work_policy().back
     intervals = list(down)
     if not intervals:

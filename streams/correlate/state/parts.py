@@ -98,7 +98,7 @@ class PartIndex:
     def guess(self, node: str, parts: Iterable[Part]) -> None:
         """Enter a node of which no fact tells under what its name tells; under nothing, where that is not there any more.
 
-        Entered by its short name: what tells of such a node may or may not write its domain.
+        Entered by its short name: what reports such a node may or may not write its domain.
         """
         mine = frozenset(parts)
         self._enter(short(node), _Stay(_ALWAYS, None, mine) if mine else None)

@@ -158,7 +158,7 @@ class Touched:
     causes: set[Cause] = field(default_factory=set)
     """Causes whose symptoms changed, or of which runs reported."""
     mentioned: set[str] = field(default_factory=set)
-    """Jobs whose placement or progress changed, which their incidents tell of."""
+    """Jobs whose placement or progress changed, which their incidents show."""
     pressing: set[str] = field(default_factory=set)
     """Of the jobs, those that may take over what an incident was opened for."""
     moves: set[tuple[str, datetime]] = field(default_factory=set)

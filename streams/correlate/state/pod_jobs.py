@@ -23,7 +23,7 @@ def job_ref(key: str) -> JobRef:
 
 
 def stand_in(job: JobRef) -> PodRef:
-    """What stands for a pod where Kubernetes tells of a job's object: that pods of it cannot be created, for example."""
+    """What stands for a pod where Kubernetes reports about a job's object: that pods of it cannot be created, for example."""
     return PodRef(job.namespace, f"{job.kind}{_OF_OBJECT}{job.name}")
 
 
@@ -42,7 +42,7 @@ _BY_STATEFUL_SETS = ("LeaderWorkerSet",)
 
 
 def above(told: JobRef, jobs: RowStore[JobRow]) -> list[str]:
-    """Keys of the jobs that an object may be, or be made by, the nearest first; those that a fact tells of."""
+    """Keys of the jobs that an object may be, or be made by, the nearest first; those that a fact names."""
     # Volcano calls its kind `Job` as well, and the object that an Event is about goes by its kind alone.
     names = [told.key, *([f"VolcanoJob/{told.namespace}/{told.name}"] if told.kind == "Job" else [])]
     kinds = (*_ABOVE, *(_BY_STATEFUL_SETS if told.kind == "StatefulSet" else ()))

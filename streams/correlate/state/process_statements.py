@@ -1,4 +1,4 @@
-"""What the processes of a pod told of themselves besides sightings: ranks, progress and checkpoints, each with its time."""
+"""What the processes of a pod reported of themselves besides sightings: ranks, progress and checkpoints, each with its time."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class ReportedNames:
         """Whose management controller is called so, where that is a node without an object; None when it is nobody's.
 
         A node whose own name is of that form is no controller. What is kept at a host for its controller stays there, also when
-        nothing else tells of the host any more.
+        nothing else is reported of the host any more.
         """
         key = folded(reported)
         host = host_of_controller(key)

@@ -244,7 +244,7 @@ def _of_low_clocks(row: NodeRow, now: datetime) -> Groups:
 def _of_announced_absence(row: NodeRow) -> Groups:
     """What is kept of a node as long as it is away for somebody's work.
 
-    Nothing is told of it until it is overdue, and then it must be known since when it is away and why.
+    Nothing is reported of it until it is overdue, and then it must be known since when it is away and why.
     """
     if row.fact is None or row.fact.ready or row.left_at is not None:
         return {}

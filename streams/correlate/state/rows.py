@@ -72,7 +72,7 @@ class NodeRow:
     names: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
     """By which other names facts knew it, and when they began to; the latest few."""
     gpus_at: datetime | None = None
-    """When its GPUs' metrics told of it last, where no inventory does."""
+    """When its GPUs' metrics were reported last, where no inventory does."""
     nics: tuple[Naming, ...] | None = None
     """Which names mean one NIC, as far as anything named two at once; the latest (`nic_names.py`). None where nothing did."""
     boots: tuple[tuple[datetime, str], ...] | None = None
@@ -131,7 +131,7 @@ class ObservedRank:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A checkpoint that was told of. `begun`: as it began to be written, by a program that tells of no end."""
+    """A checkpoint that was reported. `begun`: as it began to be written, by a program that reports no end."""
 
     at: datetime
     step: int | None = None
@@ -167,7 +167,7 @@ class PodRow:
     ranks: tuple[ObservedRank, ...] = ()
     """The latest ranks that processes in pods of this name reported."""
     saves: tuple[Save, ...] | None = None
-    """The latest checkpoints that pods of this name told of. None where there is none."""
+    """The latest checkpoints that pods of this name reported. None where there is none."""
     lasting: tuple[LastingFailure, ...] | None = None
     """When pods of this name failed for a service that others share; the latest few stretches. None where they never did."""
 
@@ -200,7 +200,7 @@ class JobRow:
     suspensions: tuple[tuple[datetime, bool], ...] | None = None
     """When facts began and ceased to say that it is suspended; the latest few. None for a job that never was."""
     allocations: tuple[tuple[datetime, tuple[str, ...]], ...] | None = None
-    """Of a job without an object: when its nodes were told of, and which; none when it ended. The latest few."""
+    """Of a job without an object: when its nodes were reported, and which; none when it ended. The latest few."""
     components: tuple[tuple[datetime, int, tuple[str, ...]], ...] | None = None
     """Of a heterogeneous job, whose `allocations` follow from them: when something was said of which component, and its nodes;
     none when it ended, and -1 when all did."""
@@ -215,7 +215,7 @@ class JobRow:
     speakers: tuple[tuple[str, datetime, int | None], ...] | None = None
     """Nodes where processes of such a job spoke, and when they did first; with a rank those that only shipped its line."""
     saves: tuple[Save, ...] | None = None
-    """The latest checkpoints that an annotation of the job told of. None where there is none."""
+    """The latest checkpoints that an annotation of the job named. None where there is none."""
     labelled: tuple[Labelled, ...] | None = None
     """Where metrics of GPUs bear such a job, by node; None where they never did, or Slurm had said so before."""
     logs_training: Literal[True] | None = None
@@ -480,7 +480,7 @@ def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
         known[fact.uid] = Tenancy(fact, fact.observed_at)
     else:
         newest = max(old.fact, fact, key=lambda f: (f.observed_at, encode(f)))
-        # A pod stays on its node for good: what calls it scheduled later than before tells of its containers.
+        # A pod stays on its node for good: what calls it scheduled later than before is about its containers.
         times = [f.scheduled_at for f in (old.fact, fact) if f.scheduled_at and f.node in (None, newest.node)]
         removed = [f.removed_at for f in (old.fact, fact) if f.removed_at]
         newest = replace(newest, scheduled_at=min(times, default=None), removed_at=min(removed, default=None))

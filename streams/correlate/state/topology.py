@@ -62,7 +62,7 @@ class Topology:
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
         self.gpu_hosts = {n for n, node in state.nodes.items() if node.gpus_at is not None}
-        """Hosts that their GPUs' metrics told of, by their short names: the cluster's nodes as long as no inventory lists any."""
+        """Hosts with metrics of GPUs, by their short names: the cluster's nodes as long as no inventory lists any."""
         self._not_ready: set[str] = set()
         """Nodes that the inventory shows NotReady and that nobody has taken in hand."""
         self._at_leaf: dict[str, set[str]] = defaultdict(set)
@@ -109,7 +109,7 @@ class Topology:
         """Enter nodes of which no object tells: under the rack that the topology file has for them, what the labels of their
         metrics say, and what their names tell.
 
-        Names tell of those of Slurm, else of those with GPUs, for all of these are known.
+        Names count of those of Slurm, else of those with GPUs, for all of these are known.
         """
         for node in nodes:
             row = self._state.nodes.get(node)
@@ -130,7 +130,7 @@ class Topology:
         return tuple(Part(kind, name) for kind, name in sorted(shares.items()))
 
     def rack_of(self, node: str) -> str | None:
-        """The rack of a node that no object tells of, where the topology file has one for it."""
+        """The rack of a node that no object describes, where the topology file has one for it."""
         told = self._racks.get(short(node))
         return min(told.values()) if told else None
 
@@ -242,7 +242,7 @@ class Topology:
     def is_no_node(self, host: str) -> bool:
         """Whether a host that no object lists is known to be none of the cluster's nodes.
 
-        Without an inventory metrics of GPUs and Slurm's jobs tell of the nodes.
+        Without an inventory metrics of GPUs and Slurm's jobs show the nodes.
         """
         if self.has_listed or not self.gpu_hosts:
             return self.has_listed and not self.placements.nodes_of_slurm
