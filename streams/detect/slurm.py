@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from streams.detect import slurm_ends
 from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
+from streams.detect.matching.quotation_filter import reported
+from streams.model.clock import to_millis
 from streams.model.entity import SLURM_JOB, JobRef, is_output_of_slurm
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
@@ -17,10 +20,19 @@ MAX_NODES = 256
 """Nodes taken from one line; a controller that lost its network names all of them."""
 
 _MAX_DOWN = 20_000
-_STEP = "step"
+_STEP, _LOST = "step", "slurm_job_lost"
+_MAX_LAUNCHED = 20_000
 _DRAIN = "slurm_drain"
 _GIVEN_BACK = re2_patterns.compile(r"\bstate set to (?:IDLE|RESUME|UNDRAIN)")
 _OF_STEP = re2_patterns.compile(r"\[(?P<job>\d{1,10})\.(?:batch|extern|interactive|\d{1,8})\] done with")
+
+_LAUNCH = re2_patterns.compile(
+    r"^(?:slurmd: )?Launching batch job (?:JobId=)?(?P<job>\d{1,10}) for UID (?P<user>\d{1,10})\b"
+)
+"""For whom. A node logs it once for each job; that a step is launched it logs as often as it is asked to, and that is not read.
+
+Source: slurm, src/slurmd/slurmd/req.c.
+"""
 
 _PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
 _RANGED = re2_patterns.compile(r"([^\[]*)\[([\d,-]+)\](.*)")
@@ -32,9 +44,12 @@ class Slurm(PatternFamily):
 
     def __init__(self) -> None:
         super().__init__("slurm")
+        self.hints = (*self.hints, rb"aunching batch job \S+ for UID ")
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, each at the nodes it names, else at the node that wrote it."""
+        if (launch := _LAUNCH.search(line.message)) is not None and reported(line, line.start):
+            _note_launch(launch, line, stream)
         for found in super().read(line, stream):
             attributes = dict(found.attributes)
             if found.kind == SignalKind.JOB_ALLOCATION:
@@ -46,10 +61,15 @@ class Slurm(PatternFamily):
                     if line.node is None:
                         continue
                     attributes["hosts"] = line.node
+                    attributes |= _user(str(name), line, stream)
                 if name is not None and not _is_printed_by_a_pod(line):
                     job = JobRef(SLURM_JOB, "", str(name))
                     yield found._replace(attributes=attributes, job=job, node=None)
+                    yield from _of_small_job(str(name), attributes, line, stream)
                 continue
+            if attributes.get("subtype") == _LOST and (number := attributes.get("job_id")) is not None:
+                name = str(attributes.get("array_task") or number)
+                yield from slurm_ends.ended(name, attributes, line, stream)
             named = attributes.pop("nodes", None)
             if not isinstance(named, str):
                 yield found
@@ -72,6 +92,34 @@ def _job(attributes: Attributes) -> Attribute | None:
     name, het = attributes.pop("job", None), attributes.pop("het_job", None)
     array, index = attributes.pop("array_job", None), attributes.pop("array_index", None)
     return het or (name if index is None else f"{array}_{index}")
+
+
+def _of_small_job(job: str, attributes: Attributes, line: LogLine, stream: Stream) -> Iterator[Finding]:
+    """What the start and the end of a job on one node say of that node."""
+    said = attributes.get("subtype")
+    if said == "running":
+        slurm_ends.started(job, attributes, line, stream)
+    elif said == "asked":
+        slurm_ends.asked(job, stream)
+    elif said == "ended":
+        yield from slurm_ends.ended(job, attributes, line, stream)
+
+
+def _note_launch(launch: re2_patterns.Match, line: LogLine, stream: Stream) -> None:
+    """Remember for whom a node's daemon started a job first: the controller does not log that."""
+    launched = stream.rule_state.table("slurm.launched", _MAX_LAUNCHED)
+    key = (*stream.source(line), launch["job"])
+    if key not in launched:
+        launched[key] = (launch["user"], to_millis(line.at or stream.received_at))
+
+
+def _user(job: str, line: LogLine, stream: Stream) -> Attributes:
+    """Whose job a node's daemon is done with, where that took no longer than what is ended early."""
+    row = stream.rule_state.table("slurm.launched", _MAX_LAUNCHED).pop((*stream.source(line), job), None)
+    if row is None or not isinstance(row[1], int):
+        return {}
+    ran = to_millis(line.at or stream.received_at) - row[1]
+    return {"user": str(row[0])} if ran <= slurm_ends.EARLY_S * 1000 else {}
 
 
 def _is_printed_by_a_pod(line: LogLine) -> bool:

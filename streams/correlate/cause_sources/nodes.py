@@ -19,6 +19,7 @@ from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import SOMEWHERE, Hypothesis
 from streams.correlate.job_rules.device_reports import DeviceReports
+from streams.correlate.job_rules.early_ends import ended_early
 from streams.correlate.job_rules.gpu_errors import GpuErrors
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.silent_nodes import silent_roots
@@ -150,7 +151,10 @@ class HostCauses(CauseSource):
             *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(
-                root, [*seen, *called_slow, *self._slow_nodes.on(node, now)], self._incarnations, cuts
+                root,
+                [*seen, *called_slow, *self._slow_nodes.on(node, now), *ended_early(row, self._state.jobs)],
+                self._incarnations,
+                cuts,
             ),
         ]
         found = [since_given_back(_left_to_workers(unless_printed(h), ended), row) for h in found]

@@ -53,7 +53,7 @@ _STARVED = "memory "
 """How the circumstances of a process begin that the kernel killed because the host had no memory left."""
 _PAIR = "pair "
 """How the circumstances begin of a job on two hosts: the one without rank 0 is all that can be named there."""
-_NEAR_NUMBERS = 100
+NEAR_NUMBERS = 100
 """Slurm numbers jobs as they come: what one person starts anew within minutes is no farther apart on a busy cluster."""
 _SESSION = timedelta(hours=1)
 """Of Slurm's jobs nobody tells the owner: who uses the same nodes so soon after is most likely the same person."""
@@ -353,7 +353,7 @@ def _is_kin(one: _Death, other: _Death) -> bool:
     if one.how != other.how and not (_is_pair(one) and _is_pair(other)):
         return False
     if a.number is not None and b.number is not None:
-        return abs(a.number - b.number) <= _NEAR_NUMBERS or abs(one.at - other.at) <= _SESSION
+        return abs(a.number - b.number) <= NEAR_NUMBERS or abs(one.at - other.at) <= _SESSION
     return a.stem == b.stem
 
 

@@ -139,6 +139,19 @@ class SeverityRow(Strict):
         return family in self.families and gpus >= self.gpus and small and harmless
 
 
+class EarlyEndPolicy(Strict):
+    """When small jobs that end as soon as they start accuse their node."""
+
+    jobs: int
+    voices: int
+    within_s: float
+
+    @property
+    def within(self) -> timedelta:
+        """How long after one the next may end to be of the same series."""
+        return timedelta(seconds=self.within_s)
+
+
 class SlowRankPolicy(Strict):
     """When a job's own report of a slow rank counts for its node."""
 
@@ -223,6 +236,7 @@ class Policy(Strict):
     waiting: WaitingPolicy
     starts: StartPolicy
     own_failures: OwnFailurePolicy
+    early_ends: EarlyEndPolicy
     slow_ranks: SlowRankPolicy
     slow_nodes: SlowNodePolicy
     repeats: RepeatPolicy

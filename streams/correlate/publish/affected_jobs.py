@@ -95,7 +95,7 @@ class AffectedJobs:
             job
             for node in _nodes(h)
             if (row := self._state.nodes.get(node)) is not None
-            for s in of_kind(row.seen, SignalKind.NODE_CONDITION)
+            for s in chain(of_kind(row.seen, SignalKind.NODE_CONDITION), h.causes)
             if since <= s.at <= until
             and (job := job_hit(s, h.domain)) is not None
             and stood_there(s, self._state.jobs.get(job.key))

@@ -169,6 +169,7 @@ def _told_of_components(
 
 
 def _with_step(row: JobRow, seen: Sighting) -> JobRow:
+    row = replace(row, user=seen.text("user") or row.user)
     known = dict(row.steps or ())
     for node in _hosts_in(seen.text("hosts"))[:1]:
         if node in known or len(known) < MAX_NODES:

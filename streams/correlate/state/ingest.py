@@ -251,6 +251,8 @@ class Ingest:
         elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
             touched |= self._facts.allocation(entity.job, seen)
             self._rename(self._topology.name_placed(entity.job), touched)
+            if seen.text("user"):
+                touched.nodes.add(self._topology.names.meant(seen.text("hosts"), seen.at))
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", self._cable(seen))
         elif (pkey := partition_of(seen)) is not None:

@@ -220,6 +220,8 @@ class JobRow:
     """Where metrics of GPUs bear such a job, by node; None where they never did, or Slurm had said so before."""
     logs_training: Literal[True] | None = None
     """Set where the inventory only guesses that it serves or is batch, and its pods log the steps of a training."""
+    user: str | None = None
+    """Whose it is, by number, where a node's daemon says so of a job of Slurm that it was soon done with."""
 
     @property
     def was_placed(self) -> bool:

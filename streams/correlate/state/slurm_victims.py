@@ -16,6 +16,8 @@ from streams.model.entity import SLURM_JOB, Entity, JobRef
 from streams.model.hostnames import short
 from streams.model.kinds import SignalKind
 
+ENDS_JOBS = "ends_jobs"
+"""Subtype of the end of a small job that, with others, is blamed on its node (`job_rules/early_ends.py`)."""
 _NOT_STARTED, _NOT_LAUNCHED, _NO_GPU = "slurm_prolog", "slurm_launch", "job_without_gpu"
 _OF_DAEMONS = "platform"
 """The domain of what keeps Slurm's daemon from starting anything: a job's step may fail to be launched for reasons of its own."""
@@ -33,7 +35,7 @@ def job_hit(seen: Sighting, domain: str) -> JobRef | None:
     if not number:
         return None
     if (
-        subtype == _NOT_STARTED
+        subtype in (_NOT_STARTED, ENDS_JOBS)
         or (subtype == _NOT_LAUNCHED and domain == _OF_DAEMONS)
         or (subtype == _NO_GPU and domain in _OF_GPUS)
     ):
