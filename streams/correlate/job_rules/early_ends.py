@@ -17,7 +17,6 @@ from streams.correlate.job_rules.first_failures import NEAR_NUMBERS
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, firing_intervals
-from streams.correlate.state.node_work import work_at
 from streams.correlate.state.rows import JobRow, NodeRow, of_kind
 from streams.correlate.state.slurm_victims import ENDS_JOBS
 from streams.model.entity import SLURM_JOB, JobRef
@@ -35,15 +34,14 @@ def ended_early(row: NodeRow, jobs: Mapping[str, JobRow]) -> list[Sighting]:
     """
     seen = of_kind(row.seen, SignalKind.NODE_CONDITION)
     mine = [s for s in seen if s.text("subtype") == _EARLY_END]
-    found = (s for interval in firing_intervals(mine) for s in _of_interval(interval, row, jobs))
+    found = (s for interval in firing_intervals(mine) for s in _of_interval(interval, jobs))
     back = [s for s in mine if not s.firing]
     accusing = list(found)
     return [_as_condition(s) for s in (*accusing, *(back if accusing else ()))]
 
 
-def _of_interval(interval: FiringInterval, row: NodeRow, jobs: Mapping[str, JobRow]) -> Iterator[Sighting]:
-    ends = [s for s in interval.sightings if work_at(row, s.at) is None]
-    for series in split_at_gaps(ends, lambda s: s.at, policy().early_ends.within):
+def _of_interval(interval: FiringInterval, jobs: Mapping[str, JobRow]) -> Iterator[Sighting]:
+    for series in split_at_gaps(interval.sightings, lambda s: s.at, policy().early_ends.within):
         # Each job once: one that is put back into the queue may end there again.
         first = {_job(s): s for s in reversed(series)}
         once = sorted(first.values(), key=lambda s: (s.at, s.id))

@@ -182,6 +182,11 @@ def test_an_outage_that_ends_jobs_wherever_they_are_accuses_no_node() -> None:
     assert not told([*ELSEWHERE, *everywhere]).incidents()
 
 
+def test_what_went_well_before_says_nothing_where_no_job_starts_elsewhere() -> None:
+    running = [Job(str(100 + i), node, -3000) for i, node in enumerate(NODES[:-1])]
+    assert not told([*running, *EATEN]).incidents()
+
+
 def test_a_day_of_many_users_whose_programs_fail_here_and_there_is_silent() -> None:
     jobs = [
         Job(
