@@ -10,11 +10,12 @@ from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.matching.quotation_filter import reported
+from streams.detect.rule_state import RuleTable
 from streams.model.clock import to_millis
 from streams.model.entity import SLURM_JOB, JobRef, is_output_of_slurm
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, SignalState
+from streams.model.signal import Attribute, Severity, SignalState
 
 MAX_NODES = 256
 """Nodes taken from one line; a controller that lost its network names all of them."""
@@ -34,6 +35,15 @@ _LAUNCH = re2_patterns.compile(
 Source: slurm, src/slurmd/slurmd/req.c.
 """
 
+_REFUSED = re2_patterns.compile(
+    r"\[\[(?P<node>[A-Za-z][\w.-]{0,253})\]:\d{2,5}\] (?:auth_g_verify: )?"
+    r"(?:MESSAGE_NODE_REGISTRATION_STATUS|MESSAGE_EPILOG_COMPLETE|REQUEST_COMPLETE_\w{1,40}|REQUEST_STEP_COMPLETE)"
+    r" has authentication error"
+)
+"""Messages that only nodes send, and only to the controller. Source: slurm, src/common/slurm_protocol_api.c."""
+_MUNGE = "munge"
+_REFUSED_WITHIN_MS = 1_000
+
 _PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
 _RANGED = re2_patterns.compile(r"([^\[]*)\[([\d,-]+)\](.*)")
 _RANGE = re2_patterns.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -44,14 +54,23 @@ class Slurm(PatternFamily):
 
     def __init__(self) -> None:
         super().__init__("slurm")
-        self.hints = (*self.hints, rb"aunching batch job \S+ for UID ")
+        self.hints = (
+            *self.hints,
+            rb"aunching batch job \S+ for UID ",
+            rb"\]:\d+\] .* has authentication error",
+        )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, each at the nodes it names, else at the node that wrote it."""
         if (launch := _LAUNCH.search(line.message)) is not None and reported(line, line.start):
             _note_launch(launch, line, stream)
+        if (message := _REFUSED.search(line.message)) is not None and reported(line, line.start):
+            yield from _of_sender(str(message["node"]), line, stream)
         for found in super().read(line, stream):
             attributes = dict(found.attributes)
+            if attributes.get("subtype") == _MUNGE:
+                now = to_millis(line.at or stream.received_at)
+                _refusals(stream)[stream.source(line)] = (str(attributes.get("reason", "")), now)
             if found.kind == SignalKind.JOB_ALLOCATION:
                 name = _job(attributes)
                 if attributes.get("subtype") == _STEP:
@@ -111,6 +130,19 @@ def _note_launch(launch: re2_patterns.Match, line: LogLine, stream: Stream) -> N
     key = (*stream.source(line), launch["job"])
     if key not in launched:
         launched[key] = (launch["user"], to_millis(line.at or stream.received_at))
+
+
+def _refusals(stream: Stream) -> RuleTable:
+    return stream.rule_state.table("slurm.refused", _MAX_DOWN)
+
+
+def _of_sender(node: str, line: LogLine, stream: Stream) -> Iterator[Finding]:
+    """What the controller refuses of a node, where munge said right before that it is for the time."""
+    reason, at = _refusals(stream).get(stream.source(line), ("", 0))
+    now = to_millis(line.at or stream.received_at)
+    if str(reason).startswith(("Rewound", "Expired")) and abs(now - int(at or 0)) <= _REFUSED_WITHIN_MS:
+        said: Attributes = {"subtype": _MUNGE, "reason": str(reason)}
+        yield Finding(SignalKind.NODE_CONDITION, Severity.WARNING, said, node=node, text=line.text)
 
 
 def _user(job: str, line: LogLine, stream: Stream) -> Attributes:

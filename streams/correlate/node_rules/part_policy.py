@@ -34,6 +34,17 @@ class Enough(Strict):
         return max(2, min(self.nodes, known), ceil(round(self.share * known, 6)))
 
 
+class Clocks(Enough):
+    """When nodes that refuse credentials tell of the clock of who sends them."""
+
+    settle_s: int
+
+    @property
+    def settle(self) -> timedelta:
+        """How long after enough of them it is told."""
+        return timedelta(seconds=self.settle_s)
+
+
 class Rollout(Strict):
     """When pods that an operator rolls out fail."""
 
@@ -160,7 +171,7 @@ class PartPolicy(Strict):
     devices_after_reload: Enough
     rollout: Rollout
     starts: Starts
-    clocks: Enough
+    clocks: Clocks
     hearsay: Enough
     hearsay_settles_s: float
     unfelt_s: float

@@ -73,9 +73,24 @@ def test_nodes_that_refuse_together_tell_of_the_controllers_clock_and_of_none_of
 ) -> None:
     lines = [s for i, node in enumerate(NODES[:count]) for s in refuses(node, 900 + 5 * i)]
     incident = told(lines, seed=seed).only()
-    assert (incident.root.node, incident.facts["nodes_hit"]) == (None, count)
+    assert (incident.root.node, incident.facts["nodes_hit"]) == (None, 1 << (count.bit_length() - 1))
     assert not incident.nodes
     assert "the controller's clock" in incident.reason
+
+
+@pytest.mark.parametrize("apart", [5, 40])
+def test_each_further_node_that_refuses_is_no_news(apart: float) -> None:
+    nodes = [f"m{i}" for i in range(23)]
+    world = World(cluster({"llama": FOUR}, spare=nodes))
+    world.play([s for i, node in enumerate(nodes) for s in refuses(node, 900 + apart * i)], 2500)
+    incident = world.only()
+    assert incident.root.node is None
+    assert incident.revision <= 6
+
+
+def test_the_root_does_not_change_while_the_second_node_is_late() -> None:
+    world = told([*refuses("n9", 900, times=9), *refuses("n8", 1150)])
+    assert {incident.root.node for incident in world.revisions} == {None}
 
 
 @pytest.mark.parametrize("times", [1, 2])

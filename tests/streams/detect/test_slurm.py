@@ -159,3 +159,22 @@ def test_a_drained_node_that_is_given_back_is_drained_no_more() -> None:
         for signal in detector.detect(record(line.encode(), offset=i)).signals
     ]
     assert found == [("gpu-017", "slurm_drain", "firing"), ("gpu-017", "slurm_drain", "cleared")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "nodes"),
+    [
+        ("Rewound credential", "MESSAGE_NODE_REGISTRATION_STATUS", ["ctl-1", "gpu-017"]),
+        ("Expired credential", "MESSAGE_EPILOG_COMPLETE", ["ctl-1", "gpu-017"]),
+        ("Invalid credential", "MESSAGE_NODE_REGISTRATION_STATUS", ["ctl-1"]),
+        # What the controller sends: the node that refuses it says so of itself.
+        ("Rewound credential", "REQUEST_PING", ["ctl-1"]),
+    ],
+)
+def test_a_message_that_the_controller_refuses_for_its_time_is_of_the_clock_of_its_node(
+    reason: str, message: str, nodes: list[str]
+) -> None:
+    head = "Nov 21 07:13:13 ctl-1 slurmctld[7]: error: "
+    refused = f"slurm_unpack_received_msg: [[gpu-017]:40122] auth_g_verify: {message} has authentication error: Unspecified error"
+    found = signals(f"{head}Munge decode failed: {reason}\n{head}{refused}")
+    assert [s.entity.node for s in found if s.attributes["subtype"] == "munge"] == nodes
