@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import Field
 
 from streams.model.clock import not_ahead
 from streams.model.entity import Entity
@@ -63,6 +65,10 @@ class Sighting:
     """The XID, if it is one."""
     role: str = field(init=False, default="", compare=False, repr=False)
     """Its role by the table of families, cached there."""
+    rule: Annotated[tuple[object, ...] | None, Field(exclude=True)] = field(
+        init=False, default=None, compare=False, repr=False
+    )
+    """The row of the table of families that it falls under, or none, cached there; None until somebody asks. Never stored."""
 
     def __post_init__(self) -> None:
         self.code = self.number("xid")

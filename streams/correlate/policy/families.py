@@ -290,7 +290,16 @@ class Families(Strict):
         return {}
 
     def rule(self, sighting: Sighting) -> SignalRule | None:
-        """The row that a signal falls under; None for an XID, whose codes have a catalog, and for what no row speaks of."""
+        """The row that a signal falls under; None for an XID, whose codes have a catalog, and for what no row speaks of.
+
+        It is noted in the sighting: each line of a pod that tries again for hours is asked for it with every one that follows.
+        """
+        if sighting.rule is None:
+            found = self._rule(sighting)
+            sighting.rule = () if found is None else (found,)
+        return cast(SignalRule, sighting.rule[0]) if sighting.rule else None
+
+    def _rule(self, sighting: Sighting) -> SignalRule | None:
         subtype = sighting.text("subtype")
         key = (sighting.kind, subtype)
         rules = self._narrowed.get(key)
@@ -300,7 +309,7 @@ class Families(Strict):
             rules = tuple((r, bool(r.severities or r.where)) for r in named)
             if len(self._narrowed) < _MAX_SUBTYPES:
                 self._narrowed[key] = rules
-        # Most kinds have one row that asks for nothing more, and a document asks for it several times for each of its lines.
+        # Most kinds have one row that asks for nothing more.
         for rule, asks in rules:
             if not asks or rule.fits(sighting):
                 return rule
