@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
@@ -67,6 +68,8 @@ _JUDGED_AT_ONCE = 64
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 _CONTROL_PLANE = ("etcd", "control_plane")
 """Subtypes that only hosts of a control plane report."""
+_OFFERED_ANYWHERE = (GroupKind.SOFTWARE, GroupKind.RUNTIME)
+"""Groups of faults that jobs on any node may complain of."""
 _TOLD_KINDS = frozenset({*_STORAGE_KINDS, SignalKind.NODE_CONDITION})
 """What is read here of a node in which nothing is found to be wrong."""
 
@@ -324,8 +327,17 @@ class SharedCauses(CauseSource):
             return False
         nodes = self._hand_over(before, after)
         touched.nodes |= nodes
-        touched.jobs |= self._causes.troubled().union(*map(self._placements.jobs_near, nodes))
+        touched.jobs |= set[str]().union(*map(self._placements.jobs_near, nodes))
+        touched.jobs |= self._concerned(group, nodes.union(*(f.hypothesis.nodes for f in (*before, *after))))
         return True
+
+    def _concerned(self, group: SharedGroup, nodes: set[str]) -> set[str]:
+        """Jobs with symptoms that faults of a group on these nodes may explain (`offered_to`)."""
+        troubled = self._causes.troubled()
+        if not troubled or group.kind in _OFFERED_ANYWHERE:
+            return troubled
+        near = (self._placements.jobs_near(node) | self._topology.pod_jobs.failing_on(node) for node in nodes)
+        return troubled.intersection(chain.from_iterable(near))
 
     def _judge_outages(self, round_: Round) -> None:
         """Evaluate which nodes are NotReady together, before racks are evaluated, but not twice within a second.
