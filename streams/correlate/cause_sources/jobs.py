@@ -21,6 +21,7 @@ from streams.correlate.job_rules.job_evidence import Behind, JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
+from streams.correlate.job_rules.rank_reports import names_others
 from streams.correlate.job_rules.verdict import JobVerdict, LeftAlone
 from streams.correlate.node_rules.pod_starts import is_of_one_job
 from streams.correlate.policy.families import families
@@ -210,6 +211,7 @@ class JobCauses(CauseSource):
             steps=last_steps(self._state, self._placements, key) if failed else (),
             world=row.fact.world if row.fact else None,
             addresses=self._evidence_cache.addresses,
+            known_by=self._evidence_cache.names(placements) if names_others(reports) else (),
             pods=self._evidence_cache.pod_times(key) if failed else {},
             started=self._evidence_cache.started(placements, failed),
             joining=self._evidence_cache.joining(key, placements, reports),

@@ -22,7 +22,7 @@ from streams.correlate.job_rules.rank_assignment import (
     where_ranks_stand,
     without_group_ranks,
 )
-from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.job_rules.rank_reports import Episode, episodes, joined, names_others
 from streams.correlate.job_rules.relayed_lines import at_their_address, elsewhere
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
@@ -74,8 +74,7 @@ def finding_of(evidence: JobEvidence, episode: Episode, config: Config) -> HangF
     reports = elsewhere(
         without_group_ranks(there, episode.reports), launchers_beside(evidence.placements, there)
     )
-    addressed = any(t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in reports)
-    addresses = evidence.addresses(there) if addressed else NO_ADDRESSES
+    addresses = evidence.addresses(there) if names_others(reports) else NO_ADDRESSES
     reports = at_their_address(reports, there, addresses.nodes)
     numbers = numbered(there, reports)
     placements = numbers.placements

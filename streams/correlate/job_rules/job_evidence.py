@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
@@ -30,6 +31,17 @@ class Behind:
     start: datetime
     node: str
     ranks: tuple[Rank, ...]
+
+
+class KnownBy(NamedTuple):
+    """What the inventory knows a placement by."""
+
+    addresses: tuple[str, ...]
+    """Its pod's."""
+    names: tuple[str, ...]
+    """Addresses and names of its node."""
+    leaf: str | None
+    """Under which its node hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,8 @@ class JobEvidence:
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses meant while the job ran there."""
+    known_by: Sequence[KnownBy] = ()
+    """By what that is told, for each placement; looked up where reports name others (`names_others`)."""
     attached: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The switches of each of its nodes of which any is known; looked up where a port may be an uplink, and guessed from names
     (empty where only the rack is known) where no switch is known of any."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.job_rules.connection_votes import Addresses, waited_to_join
-from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.job_evidence import JobEvidence, KnownBy
 from streams.correlate.job_rules.pod_failures import PodTimes, is_of_pace, is_own
 from streams.correlate.job_rules.pod_readings import PodReadings
 from streams.correlate.job_rules.rank_reports import RankReport, rank_report
@@ -74,10 +74,8 @@ class JobEvidenceCache:
         return known is not None and known == evidence
 
     def note(self, job: str, evidence: JobEvidence | None) -> None:
-        """Remember the evidence a job was evaluated by, unless it names others by their address: what that means may change."""
-        if evidence is None or any(
-            t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in evidence.reports
-        ):
+        """Remember the evidence a job was evaluated by."""
+        if evidence is None:
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence
@@ -248,23 +246,33 @@ class JobEvidenceCache:
         nodes: dict[str, str] = {}
         leafs: dict[str, str] = {}
         short: dict[str, set[str]] = {}
-        for placement in placements:
-            pod, row = self._state.pods.get(placement.pod), self._state.nodes.get(placement.node)
+        for placement, known in zip(placements, self.names(placements), strict=True):
             short.setdefault(folded(placement.node).partition(".")[0], set()).add(placement.node)
             nodes[folded(placement.pod.rpartition("/")[2])] = placement.node
-            for tenancy in pod.tenancies if pod else ():
-                if tenancy.fact.uid == placement.uid and tenancy.fact.ip:
-                    nodes[tenancy.fact.ip] = placement.node
-            if row is not None and row.fact is not None:
-                nodes |= {folded(name): placement.node for name in (*row.fact.addresses, *row.fact.aliases)}
-                if row.fact.leaf:
-                    leafs[placement.node] = row.fact.leaf
-            attached = self._switches_of(placement.node) if placement.node not in leafs else frozenset()
-            if len(attached) == 1:
-                leafs[placement.node] = next(iter(attached))
+            nodes |= dict.fromkeys(known.addresses, placement.node)
+            nodes |= dict.fromkeys(map(folded, known.names), placement.node)
+            if known.leaf:
+                leafs[placement.node] = known.leaf
         nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
         nodes |= {folded(p.node): p.node for p in placements}
         return Addresses(nodes, leafs)
+
+    def names(self, placements: Sequence[Placement]) -> tuple[KnownBy, ...]:
+        """What the inventory knows each of these placements by."""
+        return tuple(map(self._known_by, placements))
+
+    def _known_by(self, placement: Placement) -> KnownBy:
+        pod, row = self._state.pods.get(placement.pod), self._state.nodes.get(placement.node)
+        tenancies, fact = pod.tenancies if pod else (), row.fact if row is not None else None
+        leaf = fact.leaf if fact is not None else None
+        if not leaf:
+            attached = self._switches_of(placement.node)
+            leaf = next(iter(attached)) if len(attached) == 1 else None
+        return KnownBy(
+            tuple(t.fact.ip for t in tenancies if t.fact.uid == placement.uid and t.fact.ip),
+            (*fact.addresses, *fact.aliases) if fact is not None else (),
+            leaf,
+        )
 
     def forget(self) -> None:
         """Drop what is cached of nodes and pods of which nothing is kept."""

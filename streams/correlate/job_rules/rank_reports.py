@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
 from streams.model.hostnames import folded
+from streams.model.kinds import SignalKind
 
 Rank = int | str
 """A global rank, or `pod#local` where only the pod is known."""
@@ -102,6 +103,11 @@ def _located(
         return report
     there = [p.pod for p in placements if p.node == node]
     return replace(report, node=node, pod=there[0] if len(there) == 1 else report.pod)
+
+
+def names_others(reports: Iterable[RankReport]) -> bool:
+    """Whether any of them names the other end of a connection, or whose line it relays, which the inventory must know."""
+    return any(t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in reports)
 
 
 def doubted(reports: Sequence[RankReport]) -> Sequence[RankReport]:

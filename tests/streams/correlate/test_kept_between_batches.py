@@ -41,6 +41,7 @@ def _read_afresh(engine: Engine) -> None:
         kept._of_pod.clear()
         kept._of_job.clear()
     cache._nodes.clear()
+    cache._judged.clear()
     publisher._written._kept.clear()
     for source in engine._causes.sources:
         if isinstance(source, ServiceCauses):
