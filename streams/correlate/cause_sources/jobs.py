@@ -20,6 +20,7 @@ from streams.correlate.job_rules.first_failures import program_of
 from streams.correlate.job_rules.job_evidence import Behind, JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import judge
+from streams.correlate.job_rules.pod_failures import is_of_pace
 from streams.correlate.job_rules.rank_assignment import where_failures_stand
 from streams.correlate.job_rules.rank_reports import names_others
 from streams.correlate.job_rules.verdict import JobVerdict, LeftAlone
@@ -214,6 +215,7 @@ class JobCauses(CauseSource):
             known_by=self._evidence_cache.names(placements) if names_others(reports) else (),
             pods=self._evidence_cache.pod_times(key) if failed else {},
             started=self._evidence_cache.started(placements, failed),
+            owners=self._owners(causes) if any(map(is_of_pace, failed)) else {},
             joining=self._evidence_cache.joining(key, placements, reports),
             ran_at=row.ran_at,
             stopped=row.stops,
@@ -323,6 +325,15 @@ class JobCauses(CauseSource):
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
         first = bisect_left(paused, since)
         return first < len(paused) and paused[first] <= until
+
+    def _owners(self, causes: Sequence[Hypothesis]) -> dict[str, Hypothesis]:
+        """By id of those that were merged into another root: that root."""
+        owners = {h.id: self._causes.owner_of(h.id) for h in causes}
+        return {
+            cause: root
+            for cause, owner in owners.items()
+            if owner != cause and (root := self._causes.found(owner)) is not None
+        }
 
     def at(self, name: str) -> list[Hypothesis]:
         """The job's own roots."""

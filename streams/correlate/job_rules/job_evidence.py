@@ -82,6 +82,8 @@ class JobEvidence:
     """By uid: its pods of which failures were reported."""
     started: Mapping[str, datetime] = field(default_factory=dict)
     """By uid: when each of its pods had started, looked up where one does not."""
+    owners: Mapping[str, Hypothesis] = field(default_factory=dict)
+    """By id of a cause: the root that it was merged into; looked up where the job became slower."""
     joining: Mapping[str, tuple[str, PodTimes]] = field(default_factory=dict)
     """By uid: name and times of its pods that hold ranks and may have started late; looked up where ranks waited for others."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)

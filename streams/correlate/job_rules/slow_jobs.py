@@ -73,5 +73,7 @@ def _slowing(evidence: JobEvidence, slow: Sighting, config: Config) -> Hypothesi
         found = [cause for cause in found if cause.certainty is not Certainty.WEAK]
         if not all(BY_RAIL in cause.facts for cause in found):
             found = [cause for cause in found if BY_RAIL not in cause.facts]
-    places = {cause.root.node or cause.root.key for cause in found}
+    # Nodes that a feed or a switch slows together are one place.
+    roots = [evidence.owners.get(cause.id, cause).root for cause in found]
+    places = {root.node or root.key for root in roots}
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id)) if len(places) == 1 else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from streams.correlate.hypothesis import DROPS, FELT_ONLY, Hypothesis
+from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
@@ -57,9 +57,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
     stopped = () if _goes_on(h, around.symptoms) else around.placements
-    if h.rule in (DROPS, FELT_ONLY):
-        # It lets a job go on that sends again often enough, and stops the next one.
-        stopped = [p for p in stopped if p.job.key not in around.slowed]
+    stopped = [p for p in stopped if p.job.key not in around.slowed]
     impact = _impact(h, stopped, jobs, nodes)
     latest = newest(h)
     reason = row.reason.format_map(words)

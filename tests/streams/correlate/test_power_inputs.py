@@ -11,7 +11,8 @@ from streams.detect import Detector
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Severity, Signal
-from tests.streams.correlate.world import CLUSTER, World, at, cluster, node_fact, not_ready, sign, xid
+from tests.streams.correlate.test_slow_jobs import FOUR, slow
+from tests.streams.correlate.world import CLUSTER, World, at, cluster, job, node_fact, not_ready, sign, xid
 from tests.streams.detect.lines import record
 
 LETTERS = "abcdefghijkl"
@@ -386,3 +387,54 @@ def test_what_runs_there_is_hit_only_when_nodes_go_dark() -> None:
     assert (world.only().jobs, world.only().impact.gpus) == ((), 0)
     played([not_ready(n, 1300 + i) for i, n in enumerate(RACK)], 1800, world)
     assert [[job.name for job in power.jobs] for power in of_power(world)] == [[], ["llama"]]
+
+
+def pdu_lines(*lines: tuple[float, str]) -> list[Signal]:
+    detector, pdu = Detector(CLUSTER), "pdu-k07-b"
+    return [
+        s
+        for seconds, text in lines
+        for s in detector.detect(
+            record(f"{at(seconds):%b %d %H:%M:%S} {pdu} pdud[81]: {text}", at=at(seconds))
+        ).signals
+    ]
+
+
+OUTAGE = [
+    (0.0, "Inlet 2: line L1, L2 voltage below lower critical threshold (0.0 V)"),
+    (0.5, "Inlet 2 lost power, controller runs from its link port"),
+]
+BRAKES = [sign("gpu.power", name, 76 + 5 * i, "power_brake") for i, name in enumerate(FOUR)]
+
+
+@pytest.mark.parametrize("brakes", [[], BRAKES], ids=["no brake", "braked"])
+def test_a_unit_that_lost_its_inlet_is_the_root_and_the_job_that_slows_its_victim(
+    brakes: list[Signal],
+) -> None:
+    inputs = [lost(name, 2 + 0.2 * i) for i, name in enumerate(FOUR)]
+    world = played([*pdu_lines(*OUTAGE), *inputs, *brakes, slow(900)], 1200, World(cluster({"llama": FOUR})))
+    incident = world.only()
+    assert (incident.root.key, incident.jobs, incident.impact.gpus) == (
+        "part/power-feed/pdu-k07-b",
+        (job("llama"),),
+        0,
+    )
+    ends = pdu_lines(*OUTAGE, (1500, "Inlet 2: voltage returned to normal (231.0 V)"))[-1:]
+    ends += [sign("gpu.power", s.entity.node or "", 1520, "power_brake", cleared=True) for s in brakes]
+    assert ends[0].state == "cleared"
+    played([*back(FOUR, 1510), *ends], 9000, world)
+    assert [(i.root.key, i.state) for i in world.incidents()] == [
+        ("part/power-feed/pdu-k07-b", IncidentState.RESOLVED)
+    ]
+
+
+def test_a_job_elsewhere_that_becomes_slower_is_no_victim_of_it() -> None:
+    inputs = [lost(name, 2 + 0.2 * i) for i, name in enumerate(RACK[:4])]
+    facts = [*cluster({"llama": FOUR}), *hosts("nothing")]
+    incident = played([*pdu_lines(*OUTAGE), *inputs, slow(900)], 1200, World(facts)).only()
+    assert (incident.root.key, incident.jobs) == ("part/power-feed/pdu-k07-b", ())
+
+
+def test_an_overload_that_a_unit_only_warns_of_is_nothing() -> None:
+    warning = (0.0, "Inlet 2 active power above upper warning threshold (19.1 kW > 17.0 kW)")
+    assert not played(pdu_lines(warning), 3600).published
