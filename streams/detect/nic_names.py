@@ -63,14 +63,14 @@ class NicLabels:
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """The names in the labels, where they were not reported for an hour."""
         names: Attributes = {}
-        for attribute, labels in _sheet().labels.items():
-            value = next((sample.labels[label] for label in labels if sample.labels.get(label)), None)
-            if value is not None and attribute == "pci":
-                value = value if canonical_pci(value) else None
-            elif value is not None and nic_name_kind(value) == "rdma":
-                attribute = "rdma_device"
-            if value is not None:
-                names.setdefault(attribute, value)
+        for kind, labels in _sheet().labels.items():
+            for value in filter(None, map(sample.labels.get, labels)):
+                if kind == "pci":
+                    attribute = "pci" if canonical_pci(value) else None
+                else:
+                    attribute = "rdma_device" if nic_name_kind(value) == "rdma" else kind
+                if attribute is not None:
+                    names.setdefault(attribute, value)
         if sample.node is None or len(names) < 2:
             return
         found = Finding(

@@ -55,6 +55,11 @@ def test_a_tool_that_prints_the_same_every_minute_reports_it_once() -> None:
             {"eth_intf_name": "eth3", "rdma_dev_name": "rocep94s0", "pcie_bus_id": "0000:5e:00.0"},
             {"netdev": "eth3", "rdma_device": "rocep94s0", "pci": "0000:5e:00.0"},
         ),
+        (
+            "port_xmit_data",
+            {"device": "mlx5_3", "port": "1", "netdev": "eth3"},
+            {"rdma_device": "mlx5_3", "netdev": "eth3"},
+        ),
     ],
 )
 def test_labels_name_healthy_nics(name: str, labels: dict[str, str], expected: dict[str, Attribute]) -> None:
