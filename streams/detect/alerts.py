@@ -20,7 +20,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.detect.storage_alerts import StorageAlerts, StorageAlertSheet
 from streams.ingest.metrics.labels import node_of
-from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.entity import SLURM, Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Alert
 from streams.model.signal import RACK, SERVES, Severity, SignalState
@@ -65,6 +65,8 @@ _PARTS = (
     *_RACKS,
 )
 _HOSTS = ("node", "nodename", "hostname", "Hostname", "host", "kubernetes_node")
+_SLURM_JOBS = ("slurm_job_id", "slurm_jobid", "slurm_job", "slurmjobid", "job_id", "jobid", "JobId")
+_SLURM_NUMBER = re.compile(r"\d{1,10}(?:_\d{1,7})?", re.ASCII)
 _KEPT = {
     "queue": "queue",
     "priority": "priority",
@@ -262,6 +264,8 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         attributes["device"] = device
     if family in ("job", "nccl", "alert"):
         pod, job = _workload(labels)
+        if finding.kind == SignalKind.JOB_STALLED and pod is None and job is None:
+            pod = _slurm_output(labels)  # how a job ended, Slurm reports itself
     of_node = dict(labels)
     if "kube-state-metrics" in labels.get("job", "") or labels.get("pod"):
         of_node.pop("instance", None)  # an exporter of cluster state runs on a node it does not report about
@@ -317,6 +321,12 @@ def _workload(labels: Mapping[str, str]) -> tuple[PodRef | None, JobRef | None]:
     job = labels.get("job_name") or labels.get("exported_job")
     kind = labels.get("job_kind") or labels.get("owner_kind") or "Job"
     return pod, JobRef(kind, namespace, job) if job and namespace else None
+
+
+def _slurm_output(labels: Mapping[str, str]) -> PodRef | None:
+    """What stands for the output of the Slurm job that the labels name."""
+    number = _first(labels, _SLURM_JOBS) or ""
+    return PodRef(SLURM, number) if _SLURM_NUMBER.fullmatch(number) else None
 
 
 def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str | None:
