@@ -222,14 +222,40 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
             )
         return context("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
     ready_at = min(m.sighting.seen_at for m in fault.events)
+    settled = ready_at + config.link_settle
+    if (both := _errs_at_both_ends(fault)) and _loses_packets(fault):
+        began = max(end[0].start for end in both)
+        # Whoever seats its optic anew takes it down at last.
+        if not downs or downs[0] - began >= config.spine_alone:
+            says = "both of its ends count errors and its NIC loses packets"
+            found = context(ERROR_COUNTERS, Certainty.LIKELY, settled, says)
+            lasts = (any(m.end is None or m.end - m.start >= config.spine_alone for m in end) for end in both)
+            second = max(end[0].sighting.seen_at for end in both)
+            return replace(found, brief_until=second + config.spine_alone, was_brief=not all(lasts))
     if downs:
         return context("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
     # Failing optics take their link down within seconds, and the link down is reported under another name. A link that works
     # with errors costs nobody anything until a job suffers from it: between switches, see `cable_errors.py`.
-    settled = ready_at + config.link_settle
     narrow = any(m.sighting.text("subtype") in parts().degraded for m in fault.events)
     alone = fault.place.kind is not PlaceKind.NODE and narrow
     return context(ERROR_COUNTERS, Certainty.WEAK, settled, "its link works with errors", alone)
+
+
+def _errs_at_both_ends(fault: LinkFault) -> tuple[list[LinkEvent], list[LinkEvent]] | None:
+    """What counters of the host, and of the switch, show of errors of its only link; None where just one of them does.
+
+    A bad optic, a dirty connector or a bent cable shows at both; a receiver or a counter that is off, at its own.
+    """
+    errors = [m for m in fault.events if m.part == "errors" and counted_since(m.sighting) is not None]
+    by_host, by_switch = [m for m in errors if m.by_host], [m for m in errors if not m.by_host]
+    return (by_host, by_switch) if by_host and by_switch and len({m.nic for m in errors}) == 1 else None
+
+
+def _loses_packets(fault: LinkFault) -> bool:
+    """Whether queue pairs of its NIC run out of time meanwhile, or send again what was lost."""
+    table = parts()
+    told = table.lost | table.timed_out
+    return any(s.firing and table.is_counted_way(s) and s.text("subtype") in told for s in fault.context)
 
 
 def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
