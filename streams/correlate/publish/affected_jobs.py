@@ -91,11 +91,15 @@ class AffectedJobs:
         since, until = h.fault_at - self._config.slack, h.last_at + self._config.missed_late
         if h.stops == "open":
             until = max(until, open_until)
-        named = (
-            job
+        conditions = (
+            s
             for node in _nodes(h)
             if (row := self._state.nodes.get(node)) is not None
-            for s in chain(of_kind(row.seen, SignalKind.NODE_CONDITION), h.causes)
+            for s in of_kind(row.seen, SignalKind.NODE_CONDITION)
+        )
+        named = (
+            job
+            for s in chain(conditions, h.causes)
             if since <= s.at <= until
             and (job := job_hit(s, h.domain)) is not None
             and stood_there(s, self._state.jobs.get(job.key))
