@@ -170,7 +170,7 @@ def _step_before(evidence: JobEvidence, crash: Burst, config: Config) -> int | N
     return max(steps, default=None)
 
 
-def _is_dear(evidence: JobEvidence, burst: Burst, config: Config) -> bool:
+def _is_dear(evidence: JobEvidence, burst: Burst | Episode, config: Config) -> bool:
     """Whether the job was so large, or ran for so long, that its end is more than its owner's own business."""
     ran = burst.start - evidence.ran_at if evidence.ran_at is not None else None
     return policy().own_failures.is_dear(_gpus(evidence, burst.start, config), ran)
@@ -288,8 +288,23 @@ def hang_root(
         facts=facts,
         candidates=candidates,
         audience=audience_of(evidence, [episode.start], config)
-        if family == IncidentFamily.APPLICATION or finding.is_of_program
+        if family == IncidentFamily.APPLICATION
+        or finding.is_of_program
+        or _only_ended(evidence, finding, episode, config)
         else Audience.ON_CALL,
+    )
+
+
+def _only_ended(evidence: JobEvidence, finding: HangFinding, episode: Episode, config: Config) -> bool:
+    """Whether ranks of a small or young job say no more than that others ended or never came, and nobody is suspected of it.
+
+    That is how a program ends whose output lacks its reason, and how one ends that was started with a wrong address.
+    """
+    return (
+        finding.rule == ERRORS_ONLY
+        and not finding.suspects
+        and only_deaths(episode.reports)
+        and not _is_dear(evidence, episode, config)
     )
 
 

@@ -7,12 +7,15 @@ from collections.abc import Collection
 import pytest
 
 from streams.model.incident import Audience
+from streams.model.signal import Attribute, Signal
 from tests.streams.correlate.world import (
     World,
     cluster,
     failed,
+    nccl_error,
     pods,
     progress,
+    rank_error,
     summary,
     timeout,
     timeouts,
@@ -35,6 +38,26 @@ def test_a_program_that_fails_by_itself_is_its_owners_unless_very_many_gpus_stan
     world.pass_to(200)
     incident = world.only()
     assert (incident.family, incident.audience) == ("application", audience)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "audience"),
+    [
+        (FOUR[:2], (), Audience.OWNER),
+        (FOUR[:2], (nccl_error("llama", 5, 21),), Audience.ON_CALL),
+        (MANY[:16], (), Audience.ON_CALL),
+    ],
+    ids=["two nodes", "a connection fails as well", "a large job"],
+)
+def test_a_small_job_whose_ranks_only_waited_for_each_other_at_its_start_is_its_owners(
+    nodes: list[str], more: tuple[Signal, ...], audience: Audience
+) -> None:
+    world = World(cluster({"llama": nodes}))
+    waited: dict[str, Attribute] = {"subtype": "store", "reason": "waiting for clients", "seconds": 20}
+    world.see(*(rank_error("llama", rank, 20, waited) for rank in (0, 8)), *more)
+    world.pass_to(600)
+    assert (world.only().family, world.only().root.job is not None) == ("hang", True)
+    assert world.only().audience is audience
 
 
 def test_ranks_that_call_different_collectives_are_the_programs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -215,8 +215,13 @@ def summary(
 
 
 def nccl_error(name: str, rank: int, seconds: float) -> Signal:
+    return rank_error(name, rank, seconds, {"status": 12})
+
+
+def rank_error(name: str, rank: int, seconds: float, attributes: Mapping[str, Attribute]) -> Signal:
+    """An error of NCCL or the store that one rank logs."""
     pod = PodRef("train", f"{name}-worker-{rank // GPUS}")
-    return _signal("nccl.error", Entity(CLUSTER, pod=pod, rank=rank), seconds, {"rank": rank, "status": 12})
+    return _signal("nccl.error", Entity(CLUSTER, pod=pod, rank=rank), seconds, {"rank": rank, **attributes})
 
 
 def timeouts(name: str, ranks: Iterable[int], seconds: float, **more: object) -> list[Signal]:
