@@ -229,6 +229,7 @@ class JobCauses(CauseSource):
             kin=kin,
             kin_roots=kin_roots,
             shortages=self._services.of_job(key),
+            refused=self._services.refused_beside(key),
             mismatches=tuple(h for h in self._mismatches if h.place.name != key) if reports else (),
             rollouts=self._shared.rollouts() if any(map(is_waiting, failed)) else (),
             lost_devices=self._shared.lost_devices() if any(map(says_of_access, failed)) else (),

@@ -9,26 +9,27 @@ from datetime import datetime, timedelta
 
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_complaints import Complaints
+from streams.correlate.job_rules.job_complaints import Complaints, Refused
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.other_workloads import OtherWorkloads, named
 from streams.correlate.job_rules.refusals import Owner
-from streams.correlate.job_rules.service_policy import REGISTRY, WEBHOOK
+from streams.correlate.job_rules.service_policy import REGISTRY, SANDBOX, WEBHOOK
 from streams.correlate.job_rules.services import (
     Shortage,
-    complaints,
+    complaints_of,
+    is_of_pool,
     is_of_resolver,
-    lasting_for,
     service_faults,
     shortages,
-    thinned,
 )
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.place import RESOLVER, Place, PlaceKind, Touched
+from streams.correlate.sightings import Sighting, order, split_at_gaps
+from streams.correlate.state.place import ADDRESS_POOL, RESOLVER, Place, PlaceKind, Touched
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import DocumentRow
+from streams.correlate.state.rows import GOES_ON, DocumentRow
 
+_NAMED_BY_NODES = (RESOLVER, ADDRESS_POOL)
+"""Services that what nodes report gives a name."""
 _JUDGED_EVERY = timedelta(seconds=1)
 _JUDGED_AT_ONCE = 64
 """Up to so many jobs and other workloads that complain of a service, each new complaint is looked at at once; else with the next
@@ -53,7 +54,10 @@ class ServiceCauses(CauseSource):
         self.others = OtherWorkloads(causes.state)
         self._judged_at: dict[str, datetime] = {}
         self._crashes: dict[str, tuple[Sighting, ...]] = {}
-        """By node: how pods there that resolve names for the cluster are unwell, and that the node drops connections."""
+        """By node: how pods there that resolve names for the cluster are unwell, that the node drops connections, and which pool
+        of addresses is called empty."""
+        self._refused: dict[str, tuple[Sighting, ...]] = {}
+        """By node: the lines of pods that are refused their sandbox there again and again."""
 
     def evaluate(self, round_: Round) -> None:
         """Read what the touched jobs complain of; the jobs of a service whose faults changed are evaluated again."""
@@ -62,17 +66,24 @@ class ServiceCauses(CauseSource):
             touched.services |= self._put(job)
         touched.services |= self._put_others(touched)
         crashed = [node for node in sorted(touched.nodes) if self._put_crashes(node)]
-        if crashed and RESOLVER in self._heard:
-            touched.services.add(RESOLVER)
+        if crashed:
+            touched.services |= {RESOLVER, ADDRESS_POOL} & self._heard.keys()
         for name in sorted(touched.services):
             if self._is_fresh(name, round_):
                 touched.services.discard(name)
                 round_.later.services.add(name)
                 continue
             heard = [mine for _, mine in sorted(self._heard.get(name, {}).items())]
+            if name == SANDBOX:
+                touched.jobs |= self._put_refused(heard)
+                continue
             before = self._faults.pop(name, [])
             crashes = sorted((s for mine in self._crashes.values() for s in mine), key=order)
-            mine = crashes if name == RESOLVER else ()
+            mine = (
+                [s for s in crashes if (name == ADDRESS_POOL) is is_of_pool(s)]
+                if name in _NAMED_BY_NODES
+                else ()
+            )
             others = self.others.counted_for(name)
             if name.partition("/")[0] == WEBHOOK:
                 heard = [replace(one, owner=_owner(one.job)) for one in heard]
@@ -97,12 +108,35 @@ class ServiceCauses(CauseSource):
             failures = [] if jobs_of(pod) else self._evidence_cache.failures_of_pod(pod)
             if failures or self.others.knows(pod):
                 found |= self.others.put(pod, failures)
-        # A webhook fails whoever asks; of a registry others count only beside a job that complains of it, too.
-        found = {n for n in found if n.partition("/")[0] == WEBHOOK or self._is_registry_of_jobs(n)}
+        # A webhook fails whoever asks; of anything else others count only beside a job that complains of it, too.
+        found = {n for n in found if n.partition("/")[0] == WEBHOOK or self._counts_beside_jobs(n)}
         return found | self.others.refused_in(touched.populated) if touched.populated else found
 
-    def _is_registry_of_jobs(self, name: str) -> bool:
-        return name.partition("/")[0] == REGISTRY and name in self._heard
+    def _counts_beside_jobs(self, name: str) -> bool:
+        return name.partition("/")[0] in (REGISTRY, ADDRESS_POOL, SANDBOX) and name in self._heard
+
+    def _put_refused(self, heard: Iterable[Complaints]) -> set[str]:
+        """Keep on which nodes pods are refused their sandbox. Returns the jobs to which that is news."""
+        found: dict[str, list[Sighting]] = defaultdict(list)
+        for one in (*heard, *self.others.counted_for(SANDBOX)):
+            for s in one.sightings:
+                if s.entity.node:
+                    found[s.entity.node].append(s)
+        refused = {node: tuple(sorted(lines, key=order)) for node, lines in found.items()}
+        if refused == self._refused:
+            return set()
+        self._refused = refused
+        return {one.job for one in heard}
+
+    def refused_beside(self, job: str) -> tuple[Refused, ...]:
+        """Where and when pods of whoever are refused their sandbox, if a pod of the job is."""
+        if job not in self._heard.get(SANDBOX, {}):
+            return ()
+        return tuple(
+            Refused(node, group[0].at, group[-1].at)
+            for node, lines in sorted(self._refused.items())
+            for group in split_at_gaps(lines, lambda s: s.at, GOES_ON)
+        )
 
     def _created(self, namespaces: set[str]) -> dict[tuple[str, str], list[datetime]]:
         """When pods were created in these namespaces, by namespace and by the kind of whom they were made for.
@@ -123,8 +157,10 @@ class ServiceCauses(CauseSource):
         """Keep what a node reports about pods that are part of a service. Returns whether that is something new."""
         row = self._state.nodes.get(node)
         kept = row.seen.values() if row is not None else ()
-        found = tuple(s for group in kept if is_of_resolver(group[0]) for s in group if s.firing)
-        if found:
+        found = tuple(
+            s for group in kept if is_of_resolver(group[0]) or is_of_pool(group[0]) for s in group if s.firing
+        )
+        if any(map(is_of_resolver, found)):
             drops = (group for group in kept if families().drops_connections(group[0]))
             found += tuple(s for group in drops for s in group if s.firing)
         if found == self._crashes.get(node, ()):
@@ -159,10 +195,7 @@ class ServiceCauses(CauseSource):
         if told is known or not (told or known):
             return set()  # complaints are read from nothing else
         lasting = self._evidence_cache.lasting(job)
-        found = {
-            name: Complaints(job, thinned(mine), lasting=lasting_for(name, mine, lasting))
-            for name, mine in complaints(told).items()
-        }
+        found = complaints_of(job, told, lasting)
         before = self._named.pop(job, frozenset())
         changed = {name for name in found if self._heard.get(name, {}).get(job) != found[name]}
         changed |= before - found.keys()
@@ -203,7 +236,7 @@ class ServiceCauses(CauseSource):
         """
         if place.kind is not PlaceKind.SERVICE:
             return ()
-        nodes = self._crashes if place.name == RESOLVER else ()
+        nodes = self._crashes if place.name in _NAMED_BY_NODES else ()
         jobs = {Place(PlaceKind.JOB, job) for job in self._heard.get(place.name, ())}
         return jobs | self.others.held(place.name) | {Place(PlaceKind.NODE, node) for node in nodes}
 

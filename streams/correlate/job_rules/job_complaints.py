@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from streams.correlate.job_rules.refusals import Owner
 from streams.correlate.job_rules.service_policy import REGISTRY, service_policy
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order
+from streams.correlate.state.place import ADDRESS_POOL
 
 Spans = tuple[tuple[datetime, datetime], ...]
 """Stretches of time, each from its first moment to its last."""
@@ -27,6 +29,14 @@ class Complaints:
     """When it went on without a pause: the lines in between may not be kept."""
 
 
+class Refused(NamedTuple):
+    """A stretch in which pods are refused their sandbox on a node again and again."""
+
+    node: str
+    since: datetime
+    until: datetime
+
+
 class JobComplaints:
     """What jobs say of a service, and what that of others adds to it."""
 
@@ -35,9 +45,9 @@ class JobComplaints:
         self.owner = {s.id: one.job for one in heard for s in one.sightings}
         """By id of a line: the job."""
         self._lasting = {one.job: one.lasting for one in heard}
-        mine = (s for one in others for s in one.sightings) if kind == REGISTRY else ()
-        self._witnesses = sorted(filter(stays, mine), key=order)
-        """Lines of others that a certificate has expired."""
+        mine = (s for one in others for s in one.sightings if kind == ADDRESS_POOL or stays(s))
+        self._witnesses = sorted(mine, key=order) if kind in (REGISTRY, ADDRESS_POOL) else []
+        """Lines of others that a certificate has expired, or that no address is free."""
 
     def are_of_it(self, lines: Sequence[Sighting]) -> bool:
         """Whether the service is why jobs have these lines, in order of time."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.job_complaints import is_retry
+from streams.correlate.job_rules.job_complaints import Refused, is_retry
 from streams.correlate.job_rules.pod_failures import PodTimes, is_exception, is_exit, is_of_pace
 from streams.correlate.job_rules.rank_reports import Rank, RankReport
 from streams.correlate.job_rules.services import Shortage
@@ -112,6 +112,8 @@ class JobEvidence:
     """Hangs of those runs of which no node is why."""
     shortages: Sequence[Shortage] = ()
     """Faults of services that it complains of, together with other jobs."""
+    refused: Sequence[Refused] = ()
+    """Where whoever's pods are refused their sandbox; looked up where a pod of it is."""
     storages: Sequence[Hypothesis] = ()
     """Faults of storage anywhere; looked up where a volume of it cannot be mounted."""
     mismatches: Sequence[Hypothesis] = ()

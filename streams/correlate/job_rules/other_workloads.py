@@ -18,10 +18,10 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.blockers import is_unmounted
 from streams.correlate.job_rules.job_complaints import Complaints, is_firm
 from streams.correlate.job_rules.refusals import Owner
-from streams.correlate.job_rules.service_policy import REGISTRY, WEBHOOK, service_policy
-from streams.correlate.job_rules.services import complaints, lasting_for, thinned, words
+from streams.correlate.job_rules.service_policy import REGISTRY, SANDBOX, WEBHOOK, service_policy
+from streams.correlate.job_rules.services import complaints_of, words
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.place import SERVERS, Place, PlaceKind
+from streams.correlate.state.place import ADDRESS_POOL, SERVERS, Place, PlaceKind
 from streams.correlate.state.pod_jobs import above, job_ref, job_told_of
 from streams.correlate.state.rows import PodRow
 from streams.correlate.state.store import State
@@ -51,11 +51,8 @@ class OtherWorkloads:
 
     def put(self, pod: str, failures: Sequence[Sighting]) -> set[str]:
         """Keep the failures of one pod. Returns the services of which that is news."""
-        services: dict[str, Complaints] = {}
-        for name, lines in complaints(failures).items() if failures else ():
-            row = self._state.pods.get(pod)
-            lasting = lasting_for(name, lines, (row.lasting if row is not None else None) or ())
-            services[name] = Complaints(pod, thinned(lines), lasting=lasting)
+        row = self._state.pods.get(pod) if failures else None
+        services = complaints_of(pod, failures, (row.lasting if row is not None else None) or ())
         servers: dict[str, list[Sighting]] = {}
         for s in failures:
             if s.firing and is_unmounted(s) and (server := s.text("server")):
@@ -90,11 +87,11 @@ class OtherWorkloads:
         }
 
     def counted_for(self, service: str) -> list[Complaints]:
-        """What a webhook refuses to create, by workload, or what pods say of a registry; empty for any other service."""
+        """What a webhook refuses to create, by workload, or what pods say of a registry or have no address for; else empty."""
         if service.partition("/")[0] not in COUNTED or service not in self._by_service:
             return []
         pods = [mine for _, mine in sorted(self._by_service[service].items())]
-        if service.partition("/")[0] == REGISTRY:
+        if service.partition("/")[0] != WEBHOOK:
             return pods
         by_owner: dict[str, tuple[Owner, list[Complaints]]] = {}
         for mine in pods:
@@ -187,8 +184,8 @@ def named(job: JobRef) -> JobRef:
     return JobRef(job.kind, job.namespace, job.name)
 
 
-COUNTED = (WEBHOOK, REGISTRY)
-"""What may be at fault by what others say, too."""
+COUNTED = (WEBHOOK, REGISTRY, ADDRESS_POOL, SANDBOX)
+"""Of what it counts what others say, too."""
 _FIRST = 8
 """Of how many of the first that are refused everything is kept."""
 

@@ -11,16 +11,19 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.job_rules.refusals import RefusalPolicy
 
 STORAGE, WEBHOOK, REGISTRY = "storage", "webhook", "registry"
-"""Kinds of services, besides the resolver of names."""
+"""Kinds of services, besides the resolver of names and the pool of addresses."""
+SANDBOX = "sandbox"
+"""What refuses pods their sandbox without saying what it lacks: no service, and never at fault by itself."""
 
 
 class ServicePolicy(Strict):
     """`services.yaml`."""
 
     jobs: int
-    alone: frozenset[Literal["registry", "webhook", "resolver", "storage"]]
+    alone: frozenset[Literal["registry", "webhook", "resolver", "storage", "address-pool"]]
     lasts_s: float
     expired_s: float
+    heals_s: float
     within_s: float
     over_s: float
     before_s: float
@@ -34,6 +37,11 @@ class ServicePolicy(Strict):
     def within(self) -> timedelta:
         """Jobs that complain further apart than this have nothing in common."""
         return timedelta(seconds=self.within_s)
+
+    @property
+    def heals(self) -> timedelta:
+        """A pod that is refused its sandbox for less tells nothing: the next try of its kubelet helped."""
+        return timedelta(seconds=self.heals_s)
 
     @property
     def over(self) -> timedelta:

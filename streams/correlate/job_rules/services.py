@@ -6,6 +6,7 @@ registry: one fault of the service, and they are its victims. No node is at faul
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,11 +16,11 @@ from typing import NamedTuple
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_complaints import Complaints, JobComplaints, Spans, is_firm, stays
 from streams.correlate.job_rules.refusals import Created, Owner, fails_at, names_webhook
-from streams.correlate.job_rules.service_policy import REGISTRY, STORAGE, WEBHOOK, service_policy
+from streams.correlate.job_rules.service_policy import REGISTRY, SANDBOX, STORAGE, WEBHOOK, service_policy
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, distinct, order, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
-from streams.correlate.state.place import RESOLVER, Place, PlaceKind
+from streams.correlate.state.place import ADDRESS_POOL, PODS, RESOLVER, Place, PlaceKind
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import LastingFailure
 from streams.model.entity import Entity, Part
@@ -58,6 +59,16 @@ class End(NamedTuple):
 
     start: datetime
     end: datetime
+
+
+def is_of_pool(s: Sighting) -> bool:
+    """Whether a node says that no address is free for a pod there, and how the pool is called that has none."""
+    return (
+        s.kind == SignalKind.NODE_CONDITION
+        and s.firing
+        and s.text("subtype") == "no_addresses"
+        and bool(s.text("pool"))
+    )
 
 
 def is_of_resolver(s: Sighting) -> bool:
@@ -101,6 +112,21 @@ def lasting_for(name: str, lines: Sequence[Sighting], failures: Iterable[Lasting
     return tuple(sorted(found))
 
 
+def complaints_of(
+    owner: str, failed: Iterable[Sighting], failures: Sequence[LastingFailure]
+) -> dict[str, Complaints]:
+    """By the name of its place: what a job or a pod (`owner`) says of each service in these failures of it.
+
+    `failures`: for which services its pods went on failing. A sandbox that only the first tries did not get is left out.
+    """
+    found = {}
+    for name, lines in complaints(failed).items():
+        lasting = lasting_for(name, lines, failures)
+        if name not in (ADDRESS_POOL, SANDBOX) or any(b - a >= service_policy().heals for a, b in lasting):
+            found[name] = Complaints(owner, thinned(lines), lasting=lasting)
+    return found
+
+
 def thinned(lines: Sequence[Sighting]) -> tuple[Sighting, ...]:
     """One a minute of many lines, and the last: a thousand ranks say the same."""
     found = list(lines[:1])
@@ -132,13 +158,14 @@ def service_faults(
 ) -> list[Hypothesis]:
     """The faults of one service: stretches in which jobs complain of it, several within minutes of each other.
 
-    `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections. `others` is what
-    other workloads fail for. Of a webhook that is what it refuses to create, and `created` tells what it let pass. Of a registry
-    it counts beside a job that fails in the same words: a certificate that has expired by two nodes' clocks has expired, and
-    a registry that is known to be at fault stays so for as long as anybody fails.
+    `own_pods` are signals of its own pods, which name it, and of nodes where these stand that drop connections; of
+    addresses, what nodes call their pool. `others` is what other workloads fail for. Of a webhook that is what it refuses
+    to create, and `created` tells what it let pass. Of a registry it counts beside a job that fails in the same words, of
+    addresses beside a job that has none: a certificate that has expired by two nodes' clocks has expired, and a registry
+    that is known to be at fault stays so for as long as anybody fails.
     """
     rule, kind = service_policy(), name.partition("/")[0]
-    if len(heard) < rule.jobs and kind not in rule.alone:
+    if kind == SANDBOX or (len(heard) < rule.jobs and kind not in rule.alone):
         return []
     if kind == REGISTRY:
         others = _in_words_of(heard, others)
@@ -153,6 +180,9 @@ def service_faults(
         else:
             of_jobs = [s for s in stretch if s.id in owner]
             faulty = [part for part in _stretches(of_jobs, heard) if by_jobs.are_of_it(part)]
+            if kind == ADDRESS_POOL and faulty:
+                # No address was free for whoever asked first, job or not.
+                faulty = [stretch]
             if kind == REGISTRY and faulty:
                 # Once it is known, whoever goes on failing is one more of its victims, and needs no second one.
                 faulty = [stretch[stretch.index(faulty[0][0]) :]]
@@ -284,8 +314,8 @@ def _service(s: Sighting, kind: str, named: str) -> str | None:
 
 def _place_of(kind: str, named: str) -> str | None:
     """The name of the place of a service that lines call by that name."""
-    if kind == RESOLVER:
-        return RESOLVER
+    if kind in (RESOLVER, ADDRESS_POOL, SANDBOX):
+        return kind
     if kind == WEBHOOK and not named:
         return WEBHOOK
     named = registry_of(named) if kind == REGISTRY else named
@@ -389,6 +419,8 @@ def _entity(cluster: str, kind: str, named: str) -> Entity:
     """A service as a root: the cluster itself, where no line names it."""
     if kind == STORAGE:
         return Entity(cluster, storage=named)
+    if kind == ADDRESS_POOL:
+        return Entity(cluster, part=Part(kind, PODS))
     return Entity(cluster, part=Part(kind, named)) if named else Entity(cluster)
 
 
@@ -396,6 +428,10 @@ def _root(counted_as: Entity, lines: Sequence[Sighting], crashes: Sequence[Sight
     """The root, more precisely: of a storage the directory that all paths have in common, of a resolver its own name."""
     if named := min((name for s in crashes if (name := s.text("service"))), default=""):
         return Entity(counted_as.cluster, part=Part(RESOLVER, named))
+    if counted_as.part is not None and counted_as.part.kind == ADDRESS_POOL:
+        pools = Counter(pool for s in (*lines, *crashes) if (pool := s.text("pool")))
+        named = min(pools, key=lambda pool: (-pools[pool], pool), default=PODS)
+        return replace(counted_as, part=Part(ADDRESS_POOL, named))
     if counted_as.storage is None:
         return counted_as
     paths = [path.strip("/").split("/")[:-1] for s in lines if (path := s.text("path"))]
@@ -413,7 +449,7 @@ def _node_of(own: Sequence[Sighting]) -> str | None:
 
 def _first_of(own: Sequence[Sighting], drops: Sequence[Sighting]) -> list[Sighting]:
     """What is shown of the service's own pods: of a node that drops connections the first such lines as well."""
-    return [*[s for s in own if is_of_resolver(s)][:_SHOWN_EACH], *drops[:_SHOWN_EACH]]
+    return [*[s for s in own if is_of_resolver(s) or is_of_pool(s)][:_SHOWN_EACH], *drops[:_SHOWN_EACH]]
 
 
 def _told_of_node(node: Entity, drops: Sequence[Sighting]) -> str:
@@ -424,6 +460,8 @@ def _told(root: Entity, kind: str) -> str:
     if kind == RESOLVER:
         crash = f", whose own pods ({root.part.name}) start over and over" if root.part else ""
         return f"the cluster's resolver of names{crash}"
+    if kind == ADDRESS_POOL:
+        return f"the {root.part}, which has no address left" if root.part else ""
     if kind == STORAGE:
         return f"{root.storage}, which has no space left"
     return "the API server, which cannot create their pods" if root.part is None else str(root)

@@ -83,7 +83,8 @@ def start_failures(evidence: JobEvidence, config: Config) -> list[StartFailures]
 def stuck_on_node(evidence: JobEvidence, blocker: PlatformBlocker) -> StartFailures | None:
     """The one node on which pods of the job cannot be started, while others that came with them have started elsewhere.
 
-    What is wrong with the platform as a whole, with an image or with a volume, is so wherever a pod is put.
+    What is wrong with the platform as a whole, with an image or with a volume, is so wherever a pod is put. So is what strikes
+    anybody's pods on another node meanwhile.
     """
     rules = [families().rule(s) for s in blocker.sightings]
     if len(blocker.nodes) != 1 or not all(rule is not None and rule.local for rule in rules):
@@ -91,6 +92,8 @@ def stuck_on_node(evidence: JobEvidence, blocker: PlatformBlocker) -> StartFailu
     (node,), since = blocker.nodes, (blocker.since or blocker.start) - policy().starts.wave
     stuck = {s.entity.pod.uid for s in blocker.sightings if s.entity.pod is not None}
     if any(uid in evidence.started for uid in stuck if uid is not None):
+        return None
+    if any(one.node != node and one.since <= blocker.end and one.until >= since for one in evidence.refused):
         return None
     others = [p for p in evidence.placements if p.node != node and p.start >= since]
     if not any(evidence.started.get(p.uid, blocker.end) < blocker.end for p in others):

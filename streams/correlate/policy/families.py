@@ -88,7 +88,7 @@ class SignalRule(Strict):
     bars: bool = False
     stays: bool = False
     replicated: bool = False
-    shares: Literal["registry", "webhook", "resolver", "storage"] | None = None
+    shares: Literal["registry", "webhook", "resolver", "storage", "address-pool", "sandbox"] | None = None
     at_node: SignalKind | None = None
     confirms: bool = False
     says: str

@@ -15,10 +15,10 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, latest_end
-from streams.correlate.state.place import RESOLVER
+from streams.correlate.state.place import ADDRESS_POOL, PODS, RESOLVER
 from streams.correlate.state.rows import BaseRow
 from streams.correlate.state.store import State
-from streams.model.entity import Entity
+from streams.model.entity import Entity, Part
 from streams.model.incident import IncidentState, incident_id
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -277,6 +277,8 @@ def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, 
         root = Entity(root.cluster)  # the node of the control plane that is why
     if root.part is not None and root.part.kind == RESOLVER:
         root = Entity(root.cluster)
+    if root.part is not None and root.part.kind == ADDRESS_POOL:
+        root = Entity(root.cluster, part=Part(ADDRESS_POOL, PODS))  # its name may be known later
     if incarnation >= MISMATCHES_FROM:
         return root, IncidentFamily.HANG, incarnation - MISMATCHES_FROM
     return root, families()[family].domain, incarnation

@@ -130,6 +130,10 @@ STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
 INPUTS, COOLING = SharedGroup(GroupKind.INPUTS), SharedGroup(GroupKind.COOLING)
 RESOLVER = "resolver"
 """The service that resolves names for the cluster, and the kind of its part."""
+ADDRESS_POOL = "address-pool"
+"""The pool that gives pods their addresses, and the kind of its part."""
+PODS = "pods"
+"""What that pool is called while no line names it."""
 SERVERS = "servers"
 """Fact of a storage's fault: the hosts whose own faults are why it is gone."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -114,7 +114,14 @@ def test_a_fabric_manager_that_gave_up_is_why_nothing_starts_on_its_node() -> No
 SANDBOX = {"subtype": "sandbox", "reason": "FailedCreatePodSandBox"}
 
 
-def stuck(pods_stuck: Sequence[int], *, started: Sequence[int], minutes: int = 5) -> World:
+def stuck(
+    pods_stuck: Sequence[int],
+    *,
+    started: Sequence[int],
+    minutes: int = 5,
+    how: Mapping[str, str] = SANDBOX,
+    besides: Sequence[Signal] = (),
+) -> World:
     """Pods of a new job that cannot be started while others of it are; each says so every half minute."""
     world = World([node_fact(name) for name in FOUR])
     for i, fact in enumerate(pods("llama", FOUR, since=-30)):
@@ -128,9 +135,11 @@ def stuck(pods_stuck: Sequence[int], *, started: Sequence[int], minutes: int = 5
                 ready=bool(well),
             )
         )
+    if besides:
+        world.see(*besides)
     for i in range(2 * minutes):
         for pod in pods_stuck:
-            world.see(failed("llama", pod, 30.0 * i, **SANDBOX))  # type: ignore[arg-type]
+            world.see(failed("llama", pod, 30.0 * i, **how))  # type: ignore[arg-type]
     world.pass_to(60 * minutes + 300, step=10)
     return world
 
