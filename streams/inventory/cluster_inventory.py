@@ -20,7 +20,7 @@ from streams.inventory.known_pod import KnownPod, known_pod
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.inventory.objects import Identity, gpus_requested, identity, is_node_work, kind_of
-from streams.inventory.owners import OwnerTable, chain, top_owner
+from streams.inventory.owners import OwnerTable, chain, labelled_owners, top_owner
 from streams.inventory.pod_templates import PodTemplates
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
@@ -33,7 +33,7 @@ from streams.model.entity import SLURM_JOB, JobRef, is_of_slurm
 from streams.model.facts import Fact, FactRecord, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import folded
 from streams.model.kinds import WorkloadClass
-from streams.model.kube_objects import KubeObject, labels_of, part, text
+from streams.model.kube_objects import KubeObject, labels_of, part
 from streams.model.watch import FactsListed, KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
@@ -256,7 +256,7 @@ class Inventory:
 
     def _membership(self, pod: KnownPod) -> Membership:
         """What holds for all pods of its owner and its template."""
-        named = tuple(text(pod.labels, label) for label in names().owner_labels)
+        named = labelled_owners(pod.labels)
         key = (pod.owners, pod.namespace, pod.template, named, self._classifier.telling(pod))
         found = self._memberships.get(key)
         if found is None:

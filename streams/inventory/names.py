@@ -52,6 +52,7 @@ class Names(Strict):
     services: frozenset[str]
     renamed_kinds: dict[str, str]
     owner_labels: dict[str, str]
+    owner_kind_labels: dict[str, str]
     index_labels: tuple[str, ...]
     node_rank_env: tuple[str, ...]
     node_list_env: tuple[str, ...]

@@ -94,6 +94,14 @@ def chain(owners: Owners, lookup: Lookup) -> tuple[JobRef, ...]:
     return tuple(found)
 
 
+def labelled_owners(labels: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Kinds and names of what is above an object as its labels have it, the outermost first."""
+    table = names()
+    by_label = [(kind, label) for label, kind in table.owner_labels.items()]
+    by_label += [(text(labels, of) or "", label) for label, of in table.owner_kind_labels.items()]
+    return tuple((kind, named) for kind, label in by_label if kind and (named := text(labels, label)))
+
+
 def top_owner(labels: Mapping[str, Any], owners: tuple[JobRef, ...]) -> JobRef | None:
     """The job that an object with these labels belongs to, given its `chain`; None when nobody controls it.
 
@@ -102,8 +110,7 @@ def top_owner(labels: Mapping[str, Any], owners: tuple[JobRef, ...]) -> JobRef |
     if not owners:
         return None
     top = owners[-1]
-    for label, kind in names().owner_labels.items():
-        named = text(labels, label)
-        if named and top.kind != kind and all(owner.kind != kind for owner in owners):
+    for kind, named in labelled_owners(labels):
+        if top.kind != kind and all(owner.kind != kind for owner in owners):
             return JobRef(kind, top.namespace, named)
     return top

@@ -89,6 +89,14 @@ KNOWN = {
     "circle": job("circle", ownerReferences=[owner("Job", "circle")]),
     "other": job("other", ownerReferences=[owner("JobSet", "top")], uid="new"),
 }
+RAY_NAME, RAY_KIND = "ray.io/originated-from-cr-name", "ray.io/originated-from-crd"
+
+
+def made_by(kind: str) -> dict[str, str]:
+    """What the operator of Ray writes on pods about the object that somebody made."""
+    return {RAY_NAME: "ppo", RAY_KIND: kind}
+
+
 JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
 
 
@@ -101,6 +109,10 @@ JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
         (pod(owners=[owner("Job", "gone")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
         (pod(owners=[owner("ElasticJob", "dlrover", controller=False)]), "ElasticJob/team-a/dlrover"),
         (pod(owners=[owner("Job", "child")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
+        # Its cluster of Ray is not watched, or bears another uid.
+        (pod(owners=[owner("RayCluster", "ppo-x1")], labels=made_by("RayJob")), "RayJob/team-a/ppo"),
+        (pod(owners=[owner("RayCluster", "ppo")], labels=made_by("RayCluster")), "RayCluster/team-a/ppo"),
+        (pod(owners=[owner("RayCluster", "ppo-x1")], labels={RAY_NAME: "ppo"}), "RayCluster/team-a/ppo-x1"),
         (pod(owners=[owner("Job", "nightly-1")]), "Job/team-a/nightly-1"),
         (pod(owners=[owner("Job", "circle")]), "Job/team-a/circle"),
         (pod(owners=[owner("Job", "other")]), "Job/team-a/other"),
