@@ -64,7 +64,12 @@ class Engine:
         topology = Topology(self._state, placements)
         self._ingest = Ingest(self._state, topology)
         self._publisher = Publisher(
-            self._state, placements, self._incarnations, self._config, topology.names.candidates
+            self._state,
+            placements,
+            self._incarnations,
+            self._config,
+            topology.names.candidates,
+            topology.pod_jobs.pods_failing_on,
         )
         self._stale_reports = StaleReports(cluster, self._config.retention)
         self._evidence_cache = JobEvidenceCache(self._state, topology, self._config.slack)

@@ -57,7 +57,10 @@ class SignalKind(StrEnum):
 
 
 class WorkloadClass(StrEnum):
-    """What a pod or a job object is for. Only training jobs are acted on, and only they are victims of an incident."""
+    """What a pod or a job object is for.
+
+    Only training jobs are acted on, and only they are victims of an incident, but for what died because a node has no usable GPU.
+    """
 
     TRAINING = "training"
     NOTEBOOK = "notebook"

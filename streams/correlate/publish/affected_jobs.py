@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import placed_at
@@ -18,7 +18,8 @@ from streams.correlate.state.checkpoints import last_checkpoint
 from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import of_kind
+from streams.correlate.state.pod_victims import MAX_NAMED, died_without_gpu
+from streams.correlate.state.rows import PodRow, of_kind
 from streams.correlate.state.slurm_victims import job_hit, stood_there
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -27,17 +28,25 @@ from streams.model.kinds import SignalKind
 
 
 class AffectedJobs:
-    """Looks up the jobs that a root affects. `states` tells whether it is over."""
+    """Looks up the jobs that a root affects. `states` tells whether it is over, `pods_failing_on` which pods failed on a node."""
 
-    def __init__(self, state: State, placements: Placements, states: IncidentStates, config: Config) -> None:
+    def __init__(
+        self,
+        state: State,
+        placements: Placements,
+        states: IncidentStates,
+        config: Config,
+        pods_failing_on: Callable[[str], set[str]],
+    ) -> None:
         self._state, self._placements = state, placements
         self._states, self._config = states, config
+        self._pods_failing_on = pods_failing_on
 
     def around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
         """What the incident's document says besides the root itself. `claims` are the symptoms that it explains, by job."""
         jobs = self.hit(h, now)
         state, closed_at, note = self._states.of(h, bool(jobs), now)
-        jobs = self._named_by_lines(h, closed_at or now) | jobs
+        jobs = self._named_by_lines(h, closed_at or now) | self._without_gpus(h, closed_at or now) | jobs
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
@@ -105,6 +114,20 @@ class AffectedJobs:
             and stood_there(s, self._state.jobs.get(job.key))
         )
         return {job.key: job for job in named}
+
+    def _without_gpus(self, h: Hypothesis, open_until: datetime) -> dict[str, JobRef]:
+        """The jobs whose pods came to its nodes, found no usable GPU there and died, by key.
+
+        A node whose GPU software is broken takes one small job after the other. They decide nothing.
+        """
+        if h.spares_jobs or not any(s.kind.startswith("gpu.") for s in h.causes):
+            return {}
+        since, until = h.fault_at - self._config.slack, open_until if h.cleared_at is None else h.cleared_at
+        found: dict[str, JobRef] = {}
+        for node in sorted(_nodes(h)):
+            for pod in sorted(self._pods_failing_on(node)):
+                found |= died_without_gpu(self._state.pods.get(pod, PodRow()), node, since, until)
+        return dict(islice(found.items(), MAX_NAMED))
 
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = latest_progress(self._state, self._placements, job.key)

@@ -64,6 +64,7 @@ class Publisher:
         incarnations: Incarnations,
         config: Config,
         candidates: Callable[[str, datetime], Sequence[str]],
+        pods_failing_on: Callable[[str], set[str]],
     ) -> None:
         self.kept_from_starting: KeptFromStarting = lambda _, shown: shown
         """Whoever knows of workloads that are no training jobs sets it."""
@@ -72,7 +73,7 @@ class Publisher:
         self._incarnations = incarnations
         self._config = config
         self._states = IncidentStates(state, incarnations, config, candidates)
-        self._affected = AffectedJobs(state, placements, self._states, config)
+        self._affected = AffectedJobs(state, placements, self._states, config, pods_failing_on)
         self._spot = SpotCapacity(state, placements)
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}

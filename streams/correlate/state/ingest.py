@@ -27,6 +27,7 @@ from streams.correlate.state.nic_names import merged, naming
 from streams.correlate.state.node_groups import node_group
 from streams.correlate.state.place import Place, Touched, of_storage, of_whole, rows_of_partition
 from streams.correlate.state.pod_jobs import job_ref, stand_in
+from streams.correlate.state.pod_victims import finds_no_gpu
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import (
     LastingFailure,
@@ -234,6 +235,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
+            if entity.node and finds_no_gpu(seen):
+                touched.nodes.add(entity.node)  # its incident names whose pods die there
             for told in (
                 of_node(seen) or slurm_victims.of_node(seen),
                 of_gpu_software(seen),

@@ -87,8 +87,11 @@ class PodJobs:
 
     def failing_on(self, node: str) -> set[str]:
         """Keys of jobs whose pods were reported to fail on the node."""
-        failed = self._failed_on.get(node, set()) & self._state.pods.keys()
-        return {job for pod in failed for job in self.jobs_of(pod)}
+        return {job for pod in self.pods_failing_on(node) for job in self.jobs_of(pod)}
+
+    def pods_failing_on(self, node: str) -> set[str]:
+        """Names of pods, of whatever job, that were reported to fail on the node."""
+        return self._failed_on.get(node, set()) & self._state.pods.keys()
 
     def enter_unplaced(self, pod: str) -> None:
         """Enter a pod that reported something and was never placed under its job."""
