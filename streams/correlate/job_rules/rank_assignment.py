@@ -182,7 +182,11 @@ def _by_node_list(
         return placements, False
     ranks = [(at.get(r.pod or "", -1), r.rank) for r in reports if isinstance(r.rank, int)]
     told = {(place, rank) for place, rank in ranks if place >= 0} or set(ranks)
-    told |= {(at[p.pod], t.rank) for p in placements for t in p.observed}
+    world = max((t.nranks for p in placements for t in p.observed), default=0)
+    highest = max((rank for _, rank in told), default=0)
+    observed = {(at[p.pod], t.rank) for p in placements for t in p.observed if t.nranks == world > highest}
+    # A host that ships all of the output says of no rank where it stands; NCCL's own lines do.
+    told = {one for one in told if one[0] >= 0 or not observed} | observed
     given = {p.expected for p in placements if p.gpus}
     fitting = [
         n for n in given or _PER_NODE if all(place * n <= rank < (place + 1) * n for place, rank in told)
@@ -194,7 +198,6 @@ def _by_node_list(
         ]
     if not told or not fitting:
         return placements, not given
-    world = max((t.nranks for p in placements for t in p.observed), default=0)
     sizes = [n for n in fitting if n * len(at) == world] or fitting
     size = next((n for n in sizes if n in _USUAL), sizes[0])
     ranked = [

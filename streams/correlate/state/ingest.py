@@ -14,7 +14,9 @@ from streams.correlate.state.allocations import (
     is_by_slurm,
     is_slurm,
     job_lost,
+    job_of,
     on_its_node,
+    processes_on,
     speaker,
     with_its_node,
 )
@@ -46,7 +48,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import MAX_UNLISTED, Topology
 from streams.correlate.state.unstarted_pods import of_gpu_software
-from streams.model.entity import SLURM_JOB, JobRef, PodRef, is_of_slurm
+from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef, is_of_slurm
 from streams.model.facts import Fact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import LABELLED, SHARES, SPEAKER, Signal
@@ -421,15 +423,17 @@ class Ingest:
         return self._topology.pod_jobs.stand_ins >= MAX_UNLISTED // 2
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
-        if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
-            return
-        rank, size = seen.number("rank"), seen.number("nranks")
+        rank, size, host = seen.number("rank"), seen.number("nranks"), seen.text("host")
         if rank is None or size is None:
             return
-        # A launcher prints what its workers' processes tell; those stand in the pod that bears the name of their host.
-        worker = PodRef(pod.namespace, seen.text("host"))
-        if worker.key in self._state.pods:
+        # A launcher prints what its workers' processes tell; those stand in the pod that bears the name of their host. Slurm's
+        # stand on that host, whichever ships the job's output, and whether or not its node list has come yet.
+        if is_slurm(pod) and host:
+            pod = PodRef(SLURM, processes_on(job_of(pod.key).name, host))
+        elif (worker := PodRef(pod.namespace, host)).key in self._state.pods:
             pod = worker
+        if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
+            return
         observed = ObservedRank(seen.at, rank, size, seen.number("index"), seen.text("pci") or None)
         row = with_rank(self._state.pods.get(pod.key, PodRow()), observed)
         if self._state.pods.put(pod.key, row):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +72,24 @@ def test_the_node_of_a_silent_rank_is_found_whoever_ships_the_jobs_output(
     story = [says("running", 0, ALL, gpus=gpus), *hang([17], host=host)]
     incident = told([*story[1:], story[0]] if late else story).only()
     assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn003", ["4242"])
+
+
+def made(rank: int, nranks: int, place: str) -> Signal:
+    """NCCL's line about a communicator of `nranks`, in the output that a login host ships."""
+    seen = line("job.rank", rank, 600, host="login1", nranks=nranks)
+    return replace(seen, attributes={**seen.attributes, "host": place})
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("nranks", "node"), [(32, "cn004"), (16, None)])
+def test_nccls_size_of_the_job_tells_that_its_last_rank_is_silent(
+    nranks: int, node: str | None, late: bool
+) -> None:
+    """A communicator with fewer members than the job has ranks tells nothing of where they stand."""
+    made_by = [made(rank, nranks, NODES[rank // (nranks // 4)]) for rank in (1, nranks // 2)]
+    story = [says("running", 0, ALL), *made_by, *hang([31], host="login1")]
+    incident = told([*story[1:], story[0]] if late else story).only()
+    assert incident.root.node == node
 
 
 def test_where_one_host_ships_all_a_node_that_is_silent_as_a_whole_moves_no_rank_to_another() -> None:
