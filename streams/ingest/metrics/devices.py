@@ -24,7 +24,7 @@ _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "po
 """Tags that name the interface, the surest first."""
 
 _DESCRIPTIONS = ("node_desc", "node_description", "Node_Description", "NodeDesc", "node_name", "system_name")
-_PORT_NUMBERS = ("port_num", "port_number", "Port_Number", "PortNum", "portnum", "port")
+_PORT_NUMBERS = ("port_label", "port_num", "port_number", "Port_Number", "PortNum", "portnum", "port")
 _HOST_PORT = re.compile(r"(?P<host>[\w.-]{1,253}) (?P<nic>mlx\d_\d{1,3}|HCA-\d{1,3}|ib\w{1,14}|hca\d{1,3})")
 """The node description that the driver gives an HCA: host name and device."""
 _OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
@@ -74,6 +74,8 @@ def of_tags(tags: dict[str, str]) -> Device | None:
 def _of_subnet(tags: dict[str, str]) -> Device | None:
     """A port of an InfiniBand subnet by its node description, as a subnet manager's telemetry and collectors name it."""
     described = next((tags[name] for name in _DESCRIPTIONS if tags.get(name)), None)
+    if described is None and "guid" in tags and "device" not in tags:
+        described = tags.get("switch")  # infiniband_exporter (treydock): guid, port, switch
     port = next((tags[name] for name in _PORT_NUMBERS if tags.get(name)), None)
     if described is None or port is None:
         return None

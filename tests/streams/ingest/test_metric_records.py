@@ -222,6 +222,26 @@ def test_a_tree_of_nxos_names_the_interface_in_its_path() -> None:
     assert found.labels["interface"] == "eth1/49"
 
 
+@pytest.mark.parametrize(
+    ("tags", "port"),
+    [
+        ("guid=0xb8599f0300ab12cd,switch=ib-leaf-2,port=36", "36"),
+        ("node_desc=ib-leaf-2,port_num=45,port_label=1/23/1", "1/23/1"),
+    ],
+    ids=["infiniband_exporter", "its cage and half"],
+)
+def test_a_port_of_a_subnet_is_of_its_switch_and_called_as_the_switch_does(tags: str, port: str) -> None:
+    line = f"prometheus,host=collector,{tags} infiniband_switch_symbol_error_total=47i {NANOS}"
+    found = one(line.encode())
+    assert (found.node, found.labels["interface"]) == ("ib-leaf-2", port)
+
+
+def test_a_label_of_a_hosts_leaf_makes_its_port_no_switchs() -> None:
+    tags = "instance=gpu-07:9100,guid=0xb8599f0300ab12cd,switch=ib-leaf-2,device=mlx5_2,port=1"
+    line = f"prometheus,{tags} node_infiniband_symbol_error_total=47i {NANOS}"
+    assert one(line.encode()).node == "gpu-07"
+
+
 def test_telegrafs_snmp_is_of_the_agent() -> None:
     tags = "agent_host=10.0.7.2,hostname=leaf-2,host=collector,ifName=Ethernet1/8"
     found = one(f"interface,{tags} ifOperStatus=2i {NANOS}".encode())
