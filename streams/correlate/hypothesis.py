@@ -18,6 +18,8 @@ from streams.model.signal import Attribute, Severity
 Retry = Literal["", "waits", "over"]
 BY_JOBS = "several jobs at once"
 """The rule of a network of which several jobs' connections tell at one moment, and nothing else."""
+LINK_FLAPS = "link flaps"
+"""The rule of a link that went down again and again."""
 ERROR_COUNTERS = "error counters"
 """The rule of a link that works, with errors."""
 DROPS = "drops at most ports"

@@ -17,7 +17,7 @@ from streams.correlate.fabric_rules.nic_timeline import (
     link_events,
     of_port,
 )
-from streams.correlate.hypothesis import ERROR_COUNTERS, Hypothesis
+from streams.correlate.hypothesis import ERROR_COUNTERS, LINK_FLAPS, Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import BROKEN, first_break, parts
@@ -35,8 +35,6 @@ from streams.model.signal import MANAGER, Attribute
 FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
 GONE = "the host itself is gone"
-LINK_FLAPS = "link flaps"
-"""The rule of a link that went down again and again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ A process that ended before the others is named by them and names nobody: it die
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from errno import ECONNREFUSED
@@ -190,6 +190,24 @@ def could_not_connect(s: Sighting) -> bool:
 def was_refused(s: Sighting) -> bool:
     """Whether the host at the other end answered that nobody listens there."""
     return s.number("errno") == ECONNREFUSED or "refused" in s.text("reason")
+
+
+def may_be_cut(pairs: Iterable[tuple[Hashable, Hashable]]) -> bool:
+    """Whether the nodes can be parted in two sides between which alone connections fail, as a bad cable would part them."""
+    beside: dict[Hashable, set[Hashable]] = defaultdict(set)
+    for one, other in pairs:
+        beside[one].add(other)
+        beside[other].add(one)
+    near: dict[Hashable, bool] = {}
+    for first in beside:
+        near.setdefault(first, True)
+        reached = [first]
+        while reached:
+            node = reached.pop()
+            for other in beside[node] - near.keys():
+                near[other] = not near[node]
+                reached.append(other)
+    return all(near[one] is not near[other] for one, others in beside.items() for other in others)
 
 
 def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:

@@ -13,15 +13,22 @@ from streams.correlate.hypothesis import (
     FAR_END_UNKNOWN,
     FELT_ONLY,
     LEAF_GUESSED,
+    LINK_FLAPS,
     UNCABLED,
     Hypothesis,
 )
-from streams.correlate.job_rules.connection_votes import Vote, only_deaths, says, speaks_of_network
+from streams.correlate.job_rules.connection_votes import (
+    Vote,
+    may_be_cut,
+    only_deaths,
+    says,
+    speaks_of_network,
+)
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at
 from streams.correlate.job_rules.rank_reports import Episode, RankReport
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.link_parts import first_break
+from streams.correlate.policy.link_parts import first_break, parts
 from streams.correlate.sightings import order
 from streams.correlate.state.evictions import EVICTS
 from streams.model.clock import span, to_the_second
@@ -31,6 +38,8 @@ from streams.model.kinds import IncidentFamily, SignalKind
 _NETWORK = frozenset({"link", "fabric", "pfc"})
 _PAIRS_OF_RAIL = 2
 """On so many nodes, and to so many others, connections of one rail fail at once where nobody knows what hangs on which switch."""
+_PAIRS_OF_FLAPS = 3
+"""So many pairs of nodes fail at once, on any rails, as a cable goes down that shows nothing but flaps."""
 
 
 def explaining(
@@ -190,12 +199,11 @@ def _fails_at_once(
 ) -> bool:
     """Whether a job whose nodes' switches nobody knows lost its connections as a cable between switches went down.
 
-    They must be of several nodes, to several others, all by the NIC of one name, which is one rail, and end within the time in
-    which a lost connection is given up. What proves that a node or the program is why is not this.
+    They must be of several nodes, to several others, and end within the time in which a lost connection is given up. All must be
+    by the NIC of one name, which is one rail; or they meet at no node, and no other cable than this one, which goes down again
+    and again or makes errors, went down then. What proves that a node or the program is why is not this.
     """
-    if finding.certainty is Certainty.DECISIVE or finding.mismatch or "ends" not in cable.facts:
-        return False
-    if not cable.root.port or FAR_END_UNKNOWN in cable.facts or LEAF_GUESSED in cable.facts:
+    if finding.certainty is Certainty.DECISIVE or finding.mismatch or not _is_between_switches(cable):
         return False
     there = {p.node for p in placed_at(evidence.placements, episode.start, config)}
     # Where leafs are guessed from the names of racks, a node stands there with no switch as well: it is not under any of them,
@@ -209,15 +217,46 @@ def _fails_at_once(
     ]
     # A pod stands on one node; a job's whole output comes with the node of each line.
     speakers, peers = {s.entity.node or s.entity.pod for s in lost}, {s.text("peer") for s in lost}
-    rails = {s.text("device").partition(":")[0] for s in lost}
-    if min(len(speakers), len(peers)) < _PAIRS_OF_RAIL or len(rails) != 1 or "" in rails:
+    if min(len(speakers), len(peers)) < _PAIRS_OF_RAIL:
         return False
     first = min(s.at for s in lost)
+    if not _went_down_before(cable, first, config):
+        return False
+    rails = {s.text("device").partition(":")[0] for s in lost}
+    if len(rails) == 1 and "" not in rails:
+        return True
+    least, vote = _pairs_needed(cable, first), finding.vote or Vote()
+    # Of a job whose processes stand nowhere that is known, lines alone name their node.
+    pairs = vote.ends | vote.strangers or {(s.entity.node or s.entity.pod, s.text("peer")) for s in lost}
+    if finding.node is not None or least is None or len(pairs) < least:
+        return False
+    others = (c for c in evidence.causes if c.id != cable.id and _is_between_switches(c))
+    return may_be_cut(pairs) and not any(_went_down_before(c, first, config) for c in others)
+
+
+def _is_between_switches(cable: Hypothesis) -> bool:
+    if "ends" not in cable.facts or not cable.root.port:
+        return False
+    return FAR_END_UNKNOWN not in cable.facts and LEAF_GUESSED not in cable.facts
+
+
+def _went_down_before(cable: Hypothesis, at: datetime, config: Config) -> bool:
+    """Whether a link went down so shortly before that connections over it are given up at that moment."""
     return any(
-        s.at - config.skew <= first <= s.at + config.connection_loss
+        s.at - config.skew <= at <= s.at + config.connection_loss
         for s in cable.causes
         if s.firing and first_break((s,)) is not None
     )
+
+
+def _pairs_needed(cable: Hypothesis, at: datetime) -> int | None:
+    """How many pairs of nodes must fail on any rails as it goes down; None where nothing shows that the cable is bad.
+
+    Who works on one takes it down again and again; one that makes errors as well is bad.
+    """
+    if any(s.firing and s.at <= at and parts().of(s) == "errors" for s in cable.causes):
+        return _PAIRS_OF_RAIL
+    return _PAIRS_OF_FLAPS if cable.facts.get("link") == LINK_FLAPS else None
 
 
 def is_judged_by_jobs(port: Hypothesis) -> bool:

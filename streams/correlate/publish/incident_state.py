@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.links import LINK_FLAPS
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import LINK_FLAPS, Hypothesis
 from streams.correlate.node_rules.notices import expires_at, has_deadline, is_unread, opens_at
 from streams.correlate.node_rules.planned_work import is_planned_work, planned_at
 from streams.correlate.policy.config import Config
