@@ -30,7 +30,8 @@ _SERIAL = re2_patterns.compile(
 _MAX_GPUS = 100_000
 _MAX_NODES = 20_000
 _ADDRESS = re2_patterns.compile(
-    r"(?i)(?:^|[^0-9a-f])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?|[0-9a-f]{4,8}:[0-9a-f]{2})(?:[^0-9a-f:]|$)"
+    r"(?i)(?:^:?|[^0-9a-f:]|[^0-9a-f]:)([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:[.:]0?[0-7])?|[0-9a-f]{2}:[0-9a-f]{2}(?:\.0?[0-7])?"
+    r"|[0-9a-f]{4,8}:[0-9a-f]{2})(?:[^0-9a-f:]|$)"
 )
 _APART_MS = 10_000
 """The two header lines come within milliseconds; a serial number later than this belongs to an unknown GPU."""
@@ -72,7 +73,7 @@ def named(pci: str, line: LogLine, stream: Stream, attributes: Attributes, mig: 
 
 
 def pci_in(text: str) -> str | None:
-    """The first PCI address in a text, in canonical form; None when it holds none."""
+    """The first PCI address in a text, in canonical form; None when it holds none. The end of a longer one is none."""
     found = _ADDRESS.search(text)
     return canonical_pci(found[1]) if found is not None else None
 

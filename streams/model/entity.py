@@ -15,7 +15,8 @@ EntityKind = Literal[
 ]
 
 _PCI = re.compile(
-    r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-7])?"
+    r"(?P<domain>[0-9a-f]{4,8}):(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:[.:]0?[0-7])?"
+    r"|(?P<near>[0-9a-f]{2}):(?P<there>[0-9a-f]{2})(?:\.0?[0-7])?"
     r"|(?P<whole>[0-9a-f]{4,8}):(?P<lone>[0-9a-f]{2})",
     re.ASCII,
 )
@@ -24,8 +25,8 @@ _PCI = re.compile(
 def canonical_pci(text: str) -> str | None:
     """A PCI address as `dddd:bb:dd`: lower case, no function, domain of four digits unless it needs more.
 
-    Takes the kernel's `0000:1b:00`, DCGM's `00000000:1B:00.0`, `PCI:0000:1b:00`, a bare `1b:00`, and `0000:1b`: a GPU is the only
-    device of its bus.
+    Takes the kernel's `0000:1b:00`, DCGM's `00000000:1B:00.0`, `PCI:0000:1b:00`, `0000:1b:00:00` with its function behind a
+    colon, a bare `1b:00`, and `0000:1b`: a GPU is the only device of its bus.
     Returns None when the text holds no address (some kernels mask it).
     """
     text = text.strip().lower().removeprefix("pci:")
@@ -33,7 +34,8 @@ def canonical_pci(text: str) -> str | None:
     if match is None:
         return None
     domain = int(match["domain"] or match["whole"] or "0", 16)
-    return f"{domain:04x}:{match['bus'] or match['lone']}:{match['device'] or '00'}"
+    bus = match["bus"] or match["near"] or match["lone"]
+    return f"{domain:04x}:{bus}:{match['device'] or match['there'] or '00'}"
 
 
 SLURM = "slurm"

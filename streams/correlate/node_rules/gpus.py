@@ -17,7 +17,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import PROGRAM, RECOVERY_ACTION, at_most, families, is_gauge, level
 from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.gpu_aliases import learned, renamed
+from streams.correlate.state.gpu_aliases import Names, learned, may_be_same, renamed
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.clock import span
@@ -106,7 +106,8 @@ def gpu_faults(
         if not s.firing:
             _clear(groups, s)
         elif table.role(s) == "cause":
-            _place(groups, _located(s, lines), incarnations, config, cuts)
+            s = _located(s, lines)
+            _place(groups, s, incarnations, config, cuts, _indistinct(groups, s, names))
     for s in lines:
         if s.firing and s.id not in proof and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
@@ -134,22 +135,51 @@ def _located(s: Sighting, lines: list[Sighting]) -> Sighting:
     return replace(s, entity=named[0].entity) if named else s
 
 
+def _indistinct(groups: list[_Group], s: Sighting, names: Names) -> _Group | None:
+    """The latest memory fault, of one GPU, that a sighting of failing memory cannot be told apart from; None without one.
+
+    Memory that fails goes on failing: a row is remapped, then another, then there is none left. Each may come from another
+    source, by the GPU's address, by its index or by neither.
+    """
+    if not _of_memory(s):
+        return None
+    alike = (
+        group
+        for group in reversed(groups)
+        if len(group.gpus) == 1
+        and all(map(_of_memory, group.causes))
+        and may_be_same(group.leader.gpu, s.entity.gpu, names)
+    )
+    return next(alike, None)
+
+
+def _of_memory(s: Sighting) -> bool:
+    return families().family_of(s) == IncidentFamily.GPU_MEMORY
+
+
 def _leaves_bus(s: Sighting) -> bool:
     return families().family_of(s) == IncidentFamily.GPU_OFF_BUS
 
 
 def _place(
-    groups: list[_Group], s: Sighting, incarnations: Incarnations, config: Config, cuts: Sequence[datetime]
+    groups: list[_Group],
+    s: Sighting,
+    incarnations: Incarnations,
+    config: Config,
+    cuts: Sequence[datetime],
+    indistinct: _Group | None = None,
 ) -> None:
     key = s.entity.key
     for group in reversed(groups):
         if any(group.first <= cut < s.at for cut in cuts):
             break
-        mine = key in group.gpus or s.at - group.first <= config.board
+        mine = key in group.gpus or s.at - group.first <= config.board or group is indistinct
         if mine and not _is_over(groups, group, s.at, incarnations, config):
             if group.cleared_at is not None and s.at > group.cleared_at:
                 group.flaps += 1
                 group.cleared_at = None
+            if group is indistinct and group.leader.gpu is not None:
+                s, key = replace(s, entity=group.leader), group.leader.key
             group.take(s, key)
             return
     base = incarnations.base(s.entity, "gpu")

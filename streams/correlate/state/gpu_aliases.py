@@ -59,3 +59,21 @@ def renamed(sighting: Sighting, names: Names) -> Sighting:
         return sighting
     whole = replace(gpu, pci=found.pci or gpu.pci, uuid=gpu.uuid or found.uuid)
     return replace(sighting, entity=replace(sighting.entity, gpu=whole))
+
+
+def may_be_same(one: Gpu | None, other: Gpu | None, names: Names) -> bool:
+    """Whether nothing tells two GPUs of a node apart: they have no kind of name in common, or one has none at all."""
+    if one is None or other is None:
+        return True
+    mine, theirs = (_all_names(gpu, names) for gpu in (one, other))
+    return one.mig == other.mig and all(theirs.get(kind, name) == name for kind, name in mine.items())
+
+
+def _all_names(gpu: Gpu, names: Names) -> dict[str, str]:
+    """A GPU's names by their kind, with those that lead to it."""
+    best = Gpu(pci=gpu.pci, uuid=None if gpu.pci else gpu.uuid)
+    keys = [name for name, known in names.items() if known == best]
+    keys += [Gpu(uuid=gpu.uuid).key] if gpu.uuid else []
+    keys += [Gpu(index=gpu.index).key] if gpu.index is not None else []
+    found = {"index" if key.startswith("index-") else "uuid": key for key in keys}
+    return found | ({"pci": gpu.pci} if gpu.pci else {})
