@@ -24,6 +24,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import PastFault
+from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
 
@@ -39,6 +40,10 @@ class AccusedHosts:
     def crashed_on(self, burst: Burst) -> str | None:
         """The one of many hosts on which the job crashed first."""
         return crashed_on(burst, self._there(burst))
+
+    def one_gpu(self, burst: Burst) -> Entity | None:
+        """The one GPU of several nodes on which the job crashed. On one node a program uses the same GPU with each try anyway."""
+        return burst.gpu if len({p.node for p in self._there(burst)}) > 1 else None
 
     def _there(self, burst: Burst) -> list[Placement]:
         return placed_at(self._evidence.placements, burst.start, self._config)

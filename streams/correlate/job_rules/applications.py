@@ -169,11 +169,13 @@ def numbered(
     closed: Mapping[int, datetime],
     config: Config,
     crashed_on: Callable[[Burst], str | None],
+    one_gpu: Callable[[Burst], Entity | None],
 ) -> Iterator[tuple[int, Burst]]:
     """Each burst with the number of its fault, counted from `count` on, in order of time.
 
     What has the signature of an earlier one is the same fault, unless that is hours ago, or a run or a person had closed it by
-    then (`closed`, by number), or both name the same one GPU. So is a crash on the host where it crashed before (`crashed_on`).
+    then (`closed`, by number), or both name the same one GPU (`one_gpu`). So is a crash on the host where it crashed before
+    (`crashed_on`).
     Numbers do not depend on what explains a burst.
     """
     latest: dict[str, tuple[int, Burst]] = {}
@@ -189,7 +191,8 @@ def numbered(
         ended = closed.get(number)
         over = ended is not None and burst.start > ended + config.linger
         # What comes back on one and the same GPU is counted for that GPU, a fault each time.
-        follows_gpu = before is not burst and burst.gpu is not None and burst.gpu == before.gpu
+        gpu = one_gpu(burst)
+        follows_gpu = before is not burst and gpu is not None and gpu == one_gpu(before)
         if not number or over or follows_gpu or burst.start - before.end > config.stale:
             number = count = count + 1
         latest |= dict.fromkeys(names, (number, burst))

@@ -102,7 +102,9 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
     firsts = AccusedHosts(evidence, config)
-    for number, burst in numbered_bursts(faults, count, evidence.own_closed, config, firsts.crashed_on):
+    for number, burst in numbered_bursts(
+        faults, count, evidence.own_closed, config, firsts.crashed_on, firsts.one_gpu
+    ):
         own = burst.speaks_for_itself
         if (cause := _explaining_burst(evidence, burst, config)) is not None:
             verdict.claim(cause.id, burst, burst.sightings)
@@ -123,8 +125,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     for number, crashes in loose.items():
         if not crashes:
             continue
-        place = (crashes[0].signature, crashes[0].gpu)
-        follows_gpu = place in on_gpus and crashes[0].gpu is not None
+        place = (crashes[0].signature, firsts.one_gpu(crashes[0]))
+        follows_gpu = place in on_gpus and place[1] is not None
         on_gpus.add(place)
         hypothesis = application_root(evidence, crashes, number, config, follows_gpu=follows_gpu)
         if hypothesis is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pytest
 
@@ -138,6 +138,23 @@ def test_a_program_that_fails_on_one_gpu_again_may_not_be_to_blame() -> None:
         world.end("llama", FOUR, begin + 1010)
     world.pass_to(9000, step=20)
     assert Audience.ON_CALL in {incident.audience for incident in world.incidents()}
+
+
+@pytest.mark.parametrize("gpus", [(0, 0, 0, 0), (0, 0, 3, 0)], ids=["the same GPU", "another one between"])
+def test_a_program_on_one_node_that_fails_on_its_first_gpu_again_and_again_is_its_owners(
+    gpus: Sequence[int],
+) -> None:
+    """Somebody works on a kernel: each try starts on the GPU that the program takes first."""
+    world = World(cluster({"probe": ["n1"]}))
+    for attempt, index in enumerate(gpus):
+        begin = 600.0 * attempt
+        world.see(
+            xid("n1", 31, begin + 100, index=index),
+            failed("probe", 0, begin + 101, "cuda_error", reason="an illegal memory access was encountered"),
+        )
+        world.pass_to(begin + 500, step=20)
+    incident = world.only()
+    assert (incident.family, incident.audience) == ("application", Audience.OWNER)
 
 
 def test_those_who_were_called_once_follow_it_to_its_end() -> None:
