@@ -42,7 +42,7 @@ class AccusedHosts:
         return crashed_on(burst, self._there(burst))
 
     def one_gpu(self, burst: Burst) -> Entity | None:
-        """The one GPU of several nodes on which the job crashed. On one node a program uses the same GPU with each try anyway."""
+        """The one GPU of several nodes on which the job crashed. On one node a program uses the same GPU with each try."""
         return burst.gpu if len({p.node for p in self._there(burst)}) > 1 else None
 
     def _there(self, burst: Burst) -> list[Placement]:

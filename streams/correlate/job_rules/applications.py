@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.job_rules.pod_failures import is_exit, is_own
+from streams.correlate.job_rules.pod_failures import is_exception, is_exit, is_own
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_gauge, level
 from streams.correlate.policy.policy import policy
@@ -124,7 +124,7 @@ class Burst:
     @property
     def signature(self) -> str:
         """How it failed, in words that are the same the next time: what the program said, else the code."""
-        failures = [s for s in self.failures if families().role(s) == "cause"]
+        failures = [s for s in self.failures if families().role(s) == "cause" or is_exception(s)]
         if not failures or (self.is_shared and not self.speaks_for_itself):
             return f"XID {self.code}"
         told = max(failures, key=lambda s: (level(families().certainty(s)), -s.at.timestamp(), s.id))
@@ -134,7 +134,9 @@ class Burst:
     def why(self, job: JobRef) -> str:
         """What it is, for people."""
         where = ", ".join(self.nodes[:6]) + (" …" if len(self.nodes) > 6 else "")
-        signs = ", ".join(list(dict.fromkeys(families().says(s) for s in self.failures))[:3])
+        # The words of an exception are shown by themselves.
+        said = ("its own exception" if is_exception(s) else families().says(s) for s in self.failures)
+        signs = ", ".join(list(dict.fromkeys(said))[:3])
         if self.is_shared:
             besides = f"; and {signs}" if signs else ""
             return (
@@ -147,12 +149,10 @@ class Burst:
         return f"XID {self.code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
 
 
-def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
-    """Cut a job's application codes and own failures into bursts at silences."""
-    lines = sorted(
-        (s for s in seen if s.firing and (is_own(s) if s.kind != SignalKind.GPU_XID else _is_code(s))),
-        key=order,
-    )
+def bursts(seen: Iterable[Sighting], config: Config, words: Iterable[Sighting] = ()) -> list[Burst]:
+    """Cut a job's application codes and own failures into bursts at silences; `words` are exceptions that count as well."""
+    own = (s for s in seen if s.firing and (is_own(s) if s.kind != SignalKind.GPU_XID else _is_code(s)))
+    lines = sorted((*own, *words), key=order)
     return [_burst(group, config.together) for group in split_at_gaps(lines, lambda s: s.at, config.quiet)]
 
 

@@ -67,6 +67,7 @@ from streams.correlate.job_rules.job_evidence import (
 )
 from streams.correlate.job_rules.late_joins import LateJoin, claim_late_joins, late_join
 from streams.correlate.job_rules.left_partitions import left_partition
+from streams.correlate.job_rules.pod_failures import is_exception, is_own
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
@@ -96,7 +97,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     hang_count, _ = forgotten(evidence, IncidentFamily.HANG)
     count, until = forgotten(evidence, IncidentFamily.APPLICATION)
     failures = (*evidence.codes, *evidence.failed)
-    faults = bursts((s for s in failures if until is None or s.at > until), config)
+    words = [s for s in _ended_by_exceptions(evidence, hangs, config) if until is None or s.at > until]
+    faults = bursts((s for s in failures if until is None or s.at > until), config, words)
     unstarted = _accuse_by_starts(evidence, verdict, config)
     barred = unreached(evidence, hangs, config)
     loose: dict[int, list[Burst]] = {}
@@ -167,6 +169,29 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     claim_waits(evidence, verdict, config)
     claim_late_joins(late_joins, evaluate_blockers(evidence, verdict, config), verdict)
     return verdict
+
+
+def _ended_by_exceptions(evidence: JobEvidence, hangs: Sequence[Episode], config: Config) -> list[Sighting]:
+    """The exceptions of the program that explain why ranks report that others have ended, and no more than that.
+
+    Alone they are its daily business, and a launcher that says how the process ended has said enough. What reading and writing
+    failed with may be the storage's.
+    """
+    found: dict[str, Sighting] = {}
+    own = [s.at for s in evidence.failed if s.firing and is_own(s)]
+    exceptions = [
+        s for s in evidence.failed if s.firing and is_exception(s) and "[Errno" not in s.text("reason")
+    ]
+    for hang in hangs if exceptions else ():
+        if not only_deaths(hang.reports) or ended_by_slurm(evidence, hang.start, config):
+            continue
+        if removed_before(evidence, hang.start, config, min(s.seen_at for s in hang.lines)):
+            continue
+        since, until = hang.start - config.episode_gap, hang.reported_at + config.together
+        if any(since <= at <= hang.end + config.episode_gap for at in own):
+            continue
+        found |= {s.id: s for s in exceptions if since <= s.at <= until}
+    return list(found.values())
 
 
 def _explaining_burst(evidence: JobEvidence, burst: Burst, config: Config) -> Hypothesis | None:
