@@ -67,7 +67,7 @@ from streams.correlate.job_rules.job_evidence import (
 )
 from streams.correlate.job_rules.late_joins import LateJoin, claim_late_joins, late_join
 from streams.correlate.job_rules.left_partitions import left_partition
-from streams.correlate.job_rules.pod_failures import is_exception, is_own
+from streams.correlate.job_rules.pod_failures import is_exception, is_interrupt, is_own
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.job_rules.slow_jobs import slowed
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
@@ -92,7 +92,10 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     depend on what was read first, nor on what is found to explain another one.
     """
     verdict = JobVerdict()
-    evidence = replace(evidence, failed=without_told_exits(evidence, config))
+    interrupts = (s.at for s in evidence.failed if s.firing and is_interrupt(s))
+    evidence = replace(
+        evidence, failed=without_told_exits(evidence, config), asked=(*evidence.asked, *interrupts)
+    )
     hangs = hangs_of(evidence, config)
     hang_count, _ = forgotten(evidence, IncidentFamily.HANG)
     count, until = forgotten(evidence, IncidentFamily.APPLICATION)

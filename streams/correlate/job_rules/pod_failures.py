@@ -108,6 +108,13 @@ def is_exception(s: Sighting) -> bool:
     return s.kind == SignalKind.JOB_FAILED and s.text("subtype") == EXCEPTION
 
 
+def is_interrupt(s: Sighting) -> bool:
+    """Whether a process ended for SIGINT: a person pressed Ctrl-C. Launchers, kubelets and Slurm send other signals."""
+    return s.kind == SignalKind.JOB_FAILED and (
+        s.text("exitcode") in ("-2", "130") or s.text("signal") == "2"
+    )
+
+
 def is_own(s: Sighting) -> bool:
     """Whether a failure is the job's own code, data or appetite for memory."""
     return families().family_of(s) == "application" and families().role(s) == "cause"

@@ -100,3 +100,20 @@ def test_exceptions_of_processes_that_were_asked_to_go_open_nothing() -> None:
     world.end("llama", NODES, 1010)
     world.pass_to(HOUR, step=20)
     assert not world.incidents()
+
+
+@pytest.mark.parametrize(
+    "how", [{"exitcode": "130"}, {"exitcode": "-2"}, {"subtype": "signal", "signal": "2"}], ids=str
+)
+@pytest.mark.parametrize("pods_hit", [[0, 1, 2, 3], [0]], ids=["all", "one"])
+def test_ranks_of_a_program_that_somebody_interrupts_open_nothing(
+    how: dict[str, str], pods_hit: Sequence[int]
+) -> None:
+    interrupted = [failed("llama", pod, 1000, **how) for pod in pods_hit]  # type: ignore[arg-type]
+    assert not told(*interrupted, *deaths(1002)).incidents()
+    assert not told(*deaths(1002), *interrupted).incidents()
+
+
+def test_an_interrupt_long_after_the_ranks_failed_explains_nothing() -> None:
+    """Somebody gives up on a job that stands still."""
+    assert told(*deaths(1002), failed("llama", 0, 1060, exitcode="130")).only().family == "hang"
