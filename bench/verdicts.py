@@ -187,7 +187,7 @@ def fits(root: Entity, place: TrueRoot) -> bool:
             # By the best name that both know.
             for name in ("pci", "uuid", "index"):
                 if name in place.gpu and getattr(root.gpu, name) is not None:
-                    return bool(getattr(root.gpu, name) == place.gpu[name])
+                    return str(getattr(root.gpu, name)) == str(place.gpu[name])
         return not (place.nic and root.nic) or _ordinal(root.nic) == _ordinal(place.nic)
     if place.rack is not None:
         return getattr(root, "rack", None) == place.rack
