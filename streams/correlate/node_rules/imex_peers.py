@@ -35,12 +35,15 @@ def is_of_peer(s: Sighting) -> bool:
     return s.kind == SignalKind.GPU_DRIVER and s.text("subtype") == "imex" and not s.text("peer").isdigit()
 
 
+def is_restarted(s: Sighting) -> bool:
+    """Whether the node's IMEX service could not start just now: it is started again until it can."""
+    return s.kind == SignalKind.GPU_DRIVER and s.text("subtype") == "imex_start"
+
+
 def is_own_service(s: Sighting) -> bool:
     """Whether it tells that the node's own IMEX service does not run: trouble only where the node shares memory with others."""
-    if s.kind != SignalKind.GPU_DRIVER:
-        return False
-    subtype = s.text("subtype")
-    return subtype == "imex_start" or (subtype == "service_failed" and "imex" in s.text("service").lower())
+    stopped = s.kind == SignalKind.GPU_DRIVER and s.text("subtype") == "service_failed"
+    return is_restarted(s) or (stopped and "imex" in s.text("service").lower())
 
 
 def of_imex(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.imex_peers import is_restarted
 from streams.correlate.node_rules.node_series import series, shown
 from streams.correlate.node_rules.part_policy import part_policy
 from streams.correlate.node_rules.pod_starts import is_of_one_job
@@ -45,8 +46,9 @@ def of_software(row: NodeRow, hypotheses: Sequence[Hypothesis]) -> dict[SharedGr
         if h.family != FAMILY or not lines or _broke_at_work(h, row):
             continue
         # The node's own lines count as they come, also where all was over before the node alone would be published. What only
-        # its pods tell must come again to count beside other nodes, and hold up a job to count alone.
-        own_lines = h.alone or any(EACH_MINUTE not in s.attributes for s in lines)
+        # its pods tell must come again to count beside other nodes, and hold up a job to count alone. So must what a service
+        # says that is started until it runs: the one before it may hold what it needs, on every node of a rollout.
+        own_lines = h.alone or any(EACH_MINUTE not in s.attributes and not is_restarted(s) for s in lines)
         if own_lines or _comes_again(lines):
             group = SharedGroup(GroupKind.SOFTWARE, _name(lines))
             sure = own and _is_of_software(lines) and (own_lines or _holds_up_jobs(lines))

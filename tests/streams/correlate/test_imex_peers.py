@@ -103,10 +103,10 @@ def cannot_start(node: str, seconds: float, times: int = 6) -> list[Signal]:
     ]
 
 
-def unprepared(nodes: Sequence[str], seconds: float, times: int = 4) -> list[Signal]:
+def unprepared(nodes: Sequence[str], seconds: float, times: int = 4, job: str = "job0") -> list[Signal]:
     """Pods of a job that waits for its compute domain, on all of its nodes."""
     found = [
-        (failed("job0", i, seconds + 80 * k + i, "sandbox", reason="FailedPrepareDynamicResources"), node)
+        (failed(job, i, seconds + 80 * k + i, "sandbox", reason="FailedPrepareDynamicResources"), node)
         for k in range(times)
         for i, node in enumerate(nodes)
     ]
@@ -120,6 +120,32 @@ def test_a_service_that_cannot_bind_names_its_node_and_the_job_that_waits_for_it
     assert (incident.family, incident.root.key) == ("platform_fault", f"node/{LOST}")
     assert "its IMEX service cannot start" in incident.reason
     assert [j.name for j in incident.jobs] == ["job0"]
+
+
+def test_each_job_that_waits_for_a_domain_with_it_is_hit_in_one_incident() -> None:
+    """The second waits for nothing else: its nodes are the first one's, which has given up."""
+    signals = [
+        *cannot_start(LOST, 0, times=9),
+        *unprepared(TRAYS[:8], 40),
+        *unprepared(TRAYS[2:10], 900, job="job1"),
+    ]
+    incident = played(signals, World(facts(TRAYS[:8], TRAYS[2:10])), until=1800).only()
+    assert (incident.root.key, [j.name for j in incident.jobs]) == (f"node/{LOST}", ["job0", "job1"])
+
+
+def test_a_domain_that_forms_while_its_services_are_restarted_is_no_fault() -> None:
+    """Each finds the session held by the one before it, once; pods wait a minute for the last."""
+    once = [s for i, node in enumerate(TRAYS) for s in cannot_start(node, 5 * i, times=1)]
+    assert not played([*once, *unprepared(TRAYS[:8], 20, times=1)], World(facts(TRAYS[:8]))).incidents()
+
+
+def test_services_that_go_on_failing_on_many_nodes_are_what_was_rolled_out_to_them() -> None:
+    failing = [s for i, node in enumerate(TRAYS) for s in cannot_start(node, 5 * i)]
+    assert played(failing).only().root.key == "part/gpu-software/imex_start"
+
+
+def test_nor_is_one_on_a_node_that_somebody_works_on() -> None:
+    assert not played(cannot_start(LOST, 0), World(facts(unschedulable=True))).incidents()
 
 
 def test_it_is_told_without_a_job_when_it_goes_on() -> None:
