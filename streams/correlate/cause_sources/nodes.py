@@ -146,13 +146,19 @@ class HostCauses(CauseSource):
             seen = [s for s in seen if not is_own_service(s)]
         ended = given_back(row, *self._closed_by_us(row))
         cuts = [g.seen_until for g in ended if g.booted]
+        nics = nic_names(row.nics)
         found = [
             *gpu_faults(node, seen, self._incarnations, config, cuts, self._gpu_errors.on(node)),
-            *host_storms(self._cluster, node, seen, ports, nic_names(row.nics), self._incarnations, config),
+            *host_storms(self._cluster, node, seen, ports, nics, self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(
                 root,
-                [*seen, *called_slow, *self._slow_nodes.on(node, now), *ended_early(row, self._state.jobs)],
+                [
+                    *map(nics.named, seen),
+                    *called_slow,
+                    *self._slow_nodes.on(node, now),
+                    *ended_early(row, self._state.jobs),
+                ],
                 self._incarnations,
                 cuts,
             ),

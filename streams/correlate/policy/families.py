@@ -225,6 +225,8 @@ class _Words(Mapping[str, str]):
             return storage_system(s) or "it"
         if key == "gpu" and s.entity.gpu is not None:
             return f"GPU {s.entity.gpu.key}"
+        if key == "pci" and s.entity.nic is not None:
+            return f"{s.entity.nic} ({s.text(key)})"[:_PLACE_WORDS]
         if key in s.attributes:
             return s.text(key)[:_PLACE_WORDS]
         return "one of them" if key == "gpu" else "something"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import permutations
@@ -19,6 +19,7 @@ from typing import Literal
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.rows import Naming
+from streams.model.kinds import SignalKind
 from streams.model.nics import nic_name, nic_name_kind
 
 MAX_NAMINGS = 64
@@ -88,6 +89,14 @@ class NicNames:
             return "same"
         kinds = [{nic_name_kind(name) for name in names} - {"bond"} for names in (ours, theirs)]
         return "open" if kinds[0].isdisjoint(kinds[1]) else "different"
+
+    def named(self, s: Sighting) -> Sighting:
+        """What is seen of a PCI device, with the name of the NIC that it is; as it is where no name is known for its address."""
+        if s.kind != SignalKind.NODE_PCIE or s.entity.gpu is not None or s.entity.nic is not None:
+            return s
+        of_kind = {nic_name_kind(n): n for name in host_names(s) for n in sorted(self.of(name, s.at))}
+        nic = of_kind.get("rdma") or of_kind.get("interface")
+        return replace(s, entity=replace(s.entity, nic=nic)) if nic else s
 
 
 NO_NAMES = NicNames()

@@ -23,6 +23,7 @@ from streams.detect.metrics.sample_origin import (
     nic_place,
     node_place,
     owner_of,
+    pci_place,
     port_place,
     with_parts,
 )
@@ -63,6 +64,7 @@ def is_blank(value: float) -> bool:
 _PLACES: Mapping[str, Callable[[Sample, Stream], SamplePlace | None]] = {
     "nic": nic_place,
     "port": port_place,
+    "pci": pci_place,
     "node": node_place,
 }
 

@@ -131,8 +131,8 @@ class MetricRow(Strict):
     id: str
     kind: SignalKind
     severity: Severity
-    entity: Literal["gpu", "instance", "nic", "node", "port"]
-    """What it is about; a `port` is a switch's, or a NIC where the sample's labels say so."""
+    entity: Literal["gpu", "instance", "nic", "node", "pci", "port"]
+    """What it is about; a `port` is a switch's, or a NIC where the labels say so; `pci` is any device, by its address."""
     measure: Measure
     metrics: tuple[NamedMetric, ...] = Field(min_length=1)
     of: tuple[NamedMetric, ...] = ()

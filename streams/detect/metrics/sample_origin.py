@@ -25,6 +25,9 @@ _SUFFIX = re2_patterns.compile(
 )
 """What Kubernetes and job controllers append to a name: ordinals, and random letters without vowels (apimachinery, rand.go)."""
 _ROLE = re2_patterns.compile(r"-(?:worker|master|chief|head|node|replica|leader)s?$")
+_PCI = re2_patterns.compile(r"(?i)[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
+_FUNCTIONS = frozenset("1234567")
+"""Of a PCI device, beside the first: the second port of a card is one."""
 _CACHED = 65_536
 
 
@@ -84,6 +87,22 @@ def port_place(sample: Sample, stream: Stream) -> SamplePlace | None:
         return nic_place(sample, stream)
     return SamplePlace(
         (stream.cluster, sample.node, "", port), port=port, attributes=(("port", port),), on_switch=True
+    )
+
+
+def pci_place(sample: Sample, stream: Stream) -> SamplePlace | None:
+    """The PCI device, whatever it is, by the labels of node_exporter's pcidevice collector: hexadecimal digits."""
+    labels = sample.labels
+    segment, bus, device = (labels.get(name, "") for name in ("segment", "bus", "device"))
+    address = f"{segment or '0000'}:{bus}:{device}"
+    if _PCI.fullmatch(address) is None:
+        return None
+    function = labels.get("function", "")
+    attributes: tuple[tuple[str, Attribute], ...] = (("pci", address.lower()),)
+    if function in _FUNCTIONS:
+        attributes += (("pci_function", int(function)),)
+    return SamplePlace(
+        (stream.cluster, sample.node or stream.lines, address, function), attributes=attributes
     )
 
 

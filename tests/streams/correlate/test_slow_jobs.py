@@ -8,7 +8,7 @@ import pytest
 
 from streams.model.entity import Entity, PodRef
 from streams.model.signal import Severity, Signal, signal
-from tests.streams.correlate.world import CLUSTER, World, at, cluster, job, sign
+from tests.streams.correlate.world import CLUSTER, World, at, cluster, job, nic_names, sign
 
 FOUR = ["n1", "n2", "n3", "n4"]
 
@@ -23,6 +23,11 @@ def slow(seconds: float, since: float = 0) -> Signal:
 
 def narrow(node: str, seconds: float) -> Signal:
     return sign("node.thermal", node, seconds, "temperature", severity=Severity.WARNING)
+
+
+def fewer_lanes(node: str, seconds: float) -> Signal:
+    """What is seen of a device, whatever it is, whose PCIe link lost lanes while it ran."""
+    return sign("node.pcie", node, seconds, "link_narrowed", pci="0000:5e:00", lanes=4, usual=16)
 
 
 def told(signals: Sequence[Signal]) -> World:
@@ -47,7 +52,22 @@ def test_what_began_on_one_node_when_the_job_became_slow_is_told_with_the_job(ba
     assert (incident.family, incident.root.node, incident.jobs) == ("power_cooling", "n3", (job("llama"),))
 
 
+def test_a_device_whose_pcie_link_lost_lanes_is_why_its_job_is_slow() -> None:
+    incident = told([fewer_lanes("n3", -100), slow(900)]).only()
+    assert (incident.family, incident.root.node, incident.jobs) == ("straggler", "n3", (job("llama"),))
+    assert "its device 0000:5e:00 has 4 lanes of the 16 that it had" in incident.reason
+
+
+def test_the_nic_that_the_device_is_is_named() -> None:
+    known = nic_names("n3", -600, "mlx5_3", pci="0000:5e:00", netdev="ens3np0")
+    incident = told([known, fewer_lanes("n3", -100), slow(900)]).only()
+    assert "its device mlx5_3 (0000:5e:00) has 4 lanes" in incident.reason
+
+
 NONE = {
+    "a link that lost lanes, and no job that is slow": [fewer_lanes("n3", -300)],
+    "links that lost lanes on all of its nodes": [*(fewer_lanes(n, -300) for n in FOUR), slow(900)],
+    "a link that had lost lanes hours before": [fewer_lanes("n3", -9000), slow(900)],
     "a job that is slow, and nothing beside it": [slow(900)],
     "something faint, and no job that is slow": [narrow("n3", -300)],
     "something faint on two of its nodes": [narrow("n3", -300), narrow("n2", -200), slow(900)],
